@@ -4,10 +4,10 @@
 //! (`count_max`), its time (`request_timeout_ms`). Those of a head and a connection are in [`crate::connections`], and
 //! so is what cannot be read as HTTP. Who may come in at all is in [`crate::doors`].
 //!
-//! A route asks for the token that it needs by an extractor: [`Readable`] and [`Changeable`] for one tag, [`Reader`]
-//! and [`Admin`] for anything else. Only what lies under `/health`, the OpenAPI document, and
-//! the page of the console need none.
+//! Each method of a route states which token it needs, see [`access`]. Only what lies under `/health`, the OpenAPI
+//! document, and the page of the console need none.
 
+mod access;
 mod body;
 #[cfg(feature = "component")]
 pub(crate) mod component;
@@ -44,8 +44,7 @@ use axum::http::header::{ALLOW, AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTEN
 use axum::http::request::Parts;
 use axum::http::{Extensions, HeaderMap, Method, Request, StatusCode, Uri, Version};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodRouter, get, post};
-use axum::{Extension, Json, Router};
+use axum::{Json, Router};
 use clap::ValueEnum as _;
 use hyper::body::{Body as _, Incoming};
 use serde_json::json;
@@ -53,13 +52,14 @@ use tower_service::Service as _;
 use tracing::Level;
 use unalike::storage::{split_tag, validate_tag};
 
+use self::access::{ADMIN, IDS, LEASE, Methods, Needs, OWN, READ, Route};
 use self::body::RequestBody;
 use self::metrics::Metrics;
 use crate::config::Config;
 use crate::config::clients::ClientNames;
 use crate::config::drop_in::DropIn;
 use crate::config::names::plain_tag;
-use crate::config::tokens::{Permit, Presented, Scope};
+use crate::config::tokens::Presented;
 use crate::http::doors::{Doors, Page};
 use crate::http::request_id::X_REQUEST_ID;
 use crate::service::Service;
@@ -73,55 +73,56 @@ const SEQUENCES: &str = "/v1/sequences/{tag}/ids";
 const SNOWFLAKES: &str = "/v1/snowflakes/{name}/ids";
 
 fn routes(config: &Config, metrics: Arc<Metrics>, console: Arc<console::Console>) -> Routes {
-    let routes = Routes::default()
-        .route(SEQUENCES, without_head(get(ids::of_sequence).post(ids::of_sequence), "GET, POST"))
-        .route("/v1/sequences//ids", get(empty_name).post(empty_name))
-        .route(SNOWFLAKES, without_head(get(ids::of_snowflake).post(ids::of_snowflake), "GET, POST"))
-        .route("/v1/store", without_head(get(grants::stores), "GET"))
-        .route("/v1/sequences/{tag}/open", post(grants::open))
-        .route("/v1/sequences/{tag}/segments", post(grants::segment))
-        .route("/v1/sequences/{tag}/segments/release", post(grants::release_segment))
-        .route("/v1/snowflakes/{name}/leases", post(grants::lease))
-        .route("/v1/snowflakes/{name}/leases/{worker}/extend", post(grants::extend))
-        .route("/v1/snowflakes/{name}/leases/{worker}/release", post(grants::release_lease))
-        .route("/v1/uuids", without_head(get(random_ids::uuids).post(random_ids::uuids), "GET, POST"))
-        .route("/v1/ulids", without_head(get(random_ids::ulids).post(random_ids::ulids), "GET, POST"))
-        .route("/v1/tags", get(tags::list).post(tags::create))
-        .route("/v1/tags/{tag}", get(tags::show).patch(tags::change))
-        .route("/v1/tags/", get(empty_name).patch(empty_name))
-        .route("/v1/decode/{id}", get(formats::decode))
-        .route("/v1/layouts", get(layouts::list))
-        .route("/v1/range", get(layouts::range))
-        .route(console::FIGURES, get(console::figures).layer(Extension(console)))
-        .route(console::PAGE, get(console::page))
-        .route(console::STYLE, get(console::style))
-        .route(console::SCRIPT, get(console::script))
-        .route("/metrics", get(metrics::render).layer(Extension(metrics)))
-        .route("/health/live", get(live))
-        .route("/health/ready", get(ready));
-    let routes = config
-        .drop_ins()
-        .into_iter()
-        .flat_map(drop_in::routes)
-        .fold(routes, |routes, (template, methods)| routes.route(template, methods));
-    let document = openapi::route(config, &routes.templates);
-    routes.route(openapi::PATH, document)
+    let own = || Methods::behind(OWN);
+    let ids = Needs::Token(IDS);
+    let routes = [
+        own().get(ids, ids::of_sequence).post(ids, ids::of_sequence).without_head().at(SEQUENCES),
+        own().get(ids, empty_name).post(ids, empty_name).at("/v1/sequences//ids"),
+        own().get(ids, ids::of_snowflake).post(ids, ids::of_snowflake).without_head().at(SNOWFLAKES),
+        own().get(LEASE, grants::stores).without_head().at("/v1/store"),
+        own().post(LEASE, grants::open).at("/v1/sequences/{tag}/open"),
+        own().post(LEASE, grants::segment).at("/v1/sequences/{tag}/segments"),
+        own().post(LEASE, grants::release_segment).at("/v1/sequences/{tag}/segments/release"),
+        own().post(LEASE, grants::lease).at("/v1/snowflakes/{name}/leases"),
+        own().post(LEASE, grants::extend).at("/v1/snowflakes/{name}/leases/{worker}/extend"),
+        own().post(LEASE, grants::release_lease).at("/v1/snowflakes/{name}/leases/{worker}/release"),
+        own().get(READ, random_ids::uuids).post(READ, random_ids::uuids).without_head().at("/v1/uuids"),
+        own().get(READ, random_ids::ulids).post(READ, random_ids::ulids).without_head().at("/v1/ulids"),
+        own().get(READ, tags::list).post(ADMIN, tags::create).at("/v1/tags"),
+        own().get(READ, tags::show).patch(ADMIN, tags::change).at("/v1/tags/{tag}"),
+        own().get(READ, empty_name).patch(ADMIN, empty_name).at("/v1/tags/"),
+        own().get(READ, formats::decode).at("/v1/decode/{id}"),
+        own().get(READ, layouts::list).at("/v1/layouts"),
+        own().get(READ, layouts::range).at("/v1/range"),
+        own().get(READ, console::figures).with(console).at(console::FIGURES),
+        own().get(Needs::Nothing, console::page).at(console::PAGE),
+        own().get(Needs::Nothing, console::style).at(console::STYLE),
+        own().get(Needs::Nothing, console::script).at(console::SCRIPT),
+        own().get(READ, metrics::render).with(metrics).at("/metrics"),
+        own().get(Needs::Nothing, live).at("/health/live"),
+        own().get(Needs::Nothing, ready).at("/health/ready"),
+    ];
+    let drop_ins = config.drop_ins().into_iter().flat_map(drop_in::routes);
+    let routes = routes.into_iter().chain(drop_ins).fold(Routes::default(), Routes::with);
+    let document = openapi::route(config, &routes);
+    routes.with(document)
 }
-
-/// A template, and what answers there by which methods.
-type Route = (&'static str, MethodRouter<Arc<Service>>);
 
 /// Routes, and their templates: for the log, and for the OpenAPI document, which describes these and no others.
 #[derive(Default)]
 struct Routes {
     router: Router<Arc<Service>>,
     templates: Vec<&'static str>,
+    /// What each method of each template needs.
+    needs: Vec<(&'static str, Method, Needs)>,
 }
 
 impl Routes {
-    fn route(mut self, template: &'static str, methods: MethodRouter<Arc<Service>>) -> Self {
-        self.router = self.router.route(template, methods);
+    fn with(mut self, route: Route) -> Self {
+        let Route { template, router, needs } = route;
+        self.router = self.router.route(template, router);
         self.templates.push(template);
+        self.needs.extend(needs.into_iter().map(|(method, needs)| (template, method, needs)));
         self
     }
 }
@@ -149,7 +150,7 @@ impl Front {
     /// The routes over a service that listens at this address.
     pub(crate) fn new(config: &Config, service: Arc<Service>, metrics: Arc<Metrics>, address: IpAddr) -> Self {
         let console = Arc::new(console::Console::new(config));
-        let Routes { router, templates } = routes(config, Arc::clone(&metrics), Arc::clone(&console));
+        let Routes { router, templates, .. } = routes(config, Arc::clone(&metrics), Arc::clone(&console));
         let traffic = Arc::new(Traffic::new(&templates));
         console.watch(Arc::clone(&traffic));
         metrics.watch(Arc::clone(&traffic));
@@ -372,12 +373,6 @@ impl Future for FrontAnswer<'_> {
     }
 }
 
-/// Without HEAD: an id would be lost that nobody sees. What there is besides is said to all that ask by other methods.
-fn without_head(methods: MethodRouter<Arc<Service>>, allow: &'static str) -> MethodRouter<Arc<Service>> {
-    let refuse = move |method: Method| async move { refused_method(&method, HeaderValue::from_static(allow)) };
-    methods.head(refuse).fallback(refuse)
-}
-
 fn refused_method(method: &Method, allow: HeaderValue) -> Response {
     let problem = Problem::method_not_allowed(method, allow.to_str().unwrap_or_default());
     ([(ALLOW, allow)], problem).into_response()
@@ -407,7 +402,7 @@ impl KnownRoutes {
         let named = |service: &DropIn| service.to_possible_value().map(|value| value.get_name().to_owned());
         let drop_ins = DropIn::value_variants().iter().flat_map(|service| {
             let name = named(service).unwrap_or_default();
-            drop_in::routes(*service).into_iter().map(move |(template, _)| (template, name.clone()))
+            drop_in::routes(*service).into_iter().map(move |route| (route.template, name.clone()))
         });
         let drop_ins = drop_ins.filter(|(template, _)| !templates.contains(template)).collect();
         // Those of an empty name only say that it is empty.
@@ -444,7 +439,7 @@ fn written(template: &str, path: &str) -> String {
     written.collect::<Vec<_>>().join("/")
 }
 
-async fn empty_name(_: Reader) -> Problem {
+async fn empty_name() -> Problem {
     validate_tag("").err().map_or_else(|| Problem::new(Kind::TagInvalid, "the tag is empty"), Problem::from)
 }
 
@@ -459,56 +454,6 @@ async fn ready(State(service): State<Arc<Service>>) -> Result<Json<serde_json::V
         return Err(Problem::closing());
     }
     service.ready().await.map(Json)
-}
-
-/// A request whose token, if tokens are required, may look at things and take ids.
-struct Reader(Permit);
-
-/// A request whose token, if tokens are required, may change things.
-struct Admin(Permit);
-
-/// The name in a path, of a tag or snowflake that the request may look at and take ids of, and by what permission.
-struct Readable(String, Permit);
-
-/// The name in a path, of a tag that the request may change, and by what permission.
-struct Changeable(String, Permit);
-
-impl FromRequestParts<Arc<Service>> for Reader {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, service: &Arc<Service>) -> Result<Self, Problem> {
-        Ok(Self(service.tokens.permit(presented(&parts.headers, &parts.extensions), Scope::Read)?))
-    }
-}
-
-impl FromRequestParts<Arc<Service>> for Admin {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, service: &Arc<Service>) -> Result<Self, Problem> {
-        Ok(Self(service.tokens.permit(presented(&parts.headers, &parts.extensions), Scope::Admin)?))
-    }
-}
-
-impl FromRequestParts<Arc<Service>> for Readable {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, service: &Arc<Service>) -> Result<Self, Problem> {
-        let Name(name) = Name::from_request_parts(parts, service).await?;
-        let permit = service.tokens.permit(presented(&parts.headers, &parts.extensions), Scope::Read)?;
-        permit.covers(&name)?;
-        Ok(Self(name, permit))
-    }
-}
-
-impl FromRequestParts<Arc<Service>> for Changeable {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, service: &Arc<Service>) -> Result<Self, Problem> {
-        let Name(name) = Name::from_request_parts(parts, service).await?;
-        let permit = service.tokens.permit(presented(&parts.headers, &parts.extensions), Scope::Admin)?;
-        permit.covers(&name)?;
-        Ok(Self(name, permit))
-    }
 }
 
 /// The one parameter of a path, percent-decoded.

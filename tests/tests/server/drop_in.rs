@@ -497,15 +497,15 @@ fn cosid_errors_have_its_form() -> anyhow::Result<()> {
 }
 
 const ADMIN: &str = "a-token-that-may-do-everything";
-const READER: &str = "a-token-that-may-read-orders";
+const READER: &str = "a-token-that-is-for-orders-only";
 
-/// A server that wants tokens: one for everything, and one for taking ids of `order` and `shop.*`.
+/// A server that wants tokens: one for everything, and one for ids and segments of `order` and `shop.*`.
 fn start_with_tokens() -> anyhow::Result<Server> {
     let directory = Arc::new(TempDir::new()?);
     let path = directory.path().join("tokens.toml");
     let tokens = format!(
         "[[tokens]]\nname = \"admin\"\ntoken = \"{ADMIN}\"\nscope = \"admin\"\n\
-         [[tokens]]\nname = \"reader\"\ntoken = \"{READER}\"\nscope = \"read\"\ntags = [\"order\", \"shop.*\"]\n"
+         [[tokens]]\nname = \"reader\"\ntoken = \"{READER}\"\nscope = \"lease\"\ntags = [\"order\", \"shop.*\"]\n"
     );
     std::fs::write(&path, tokens)?;
     let path = path.to_str().context("a path of UTF-8")?;
@@ -579,21 +579,22 @@ fn cosid_needs_a_token_in_the_header_where_tokens_are_wanted() -> anyhow::Result
     let [nobody, reader, admin] =
         [server.client(), server.client().with_token(READER), server.client().with_token(ADMIN)];
     let create = "/segments/distributor/shop/order?offset=10&step=5";
-    let wants = "this needs a token with the scope read: send the header Authorization: Bearer TOKEN";
+    let wants =
+        |scope: &str| format!("this needs a token with the scope {scope}: send the header Authorization: Bearer TOKEN");
     let failure = |code: u16, message: &str| format!(r#"{{"code":"{code}","msg":"{message}","errors":[]}}"#);
-    for (method, path) in [
-        ("GET", "/ids"),
-        ("GET", "/ids/order"),
-        ("GET", "/ids/as-string"),
-        ("GET", "/ids/as-string/order"),
-        ("POST", create),
-        ("PATCH", "/segments/shop/order?step=5"),
+    for (method, path, scope) in [
+        ("GET", "/ids", "read"),
+        ("GET", "/ids/order", "read"),
+        ("GET", "/ids/as-string", "read"),
+        ("GET", "/ids/as-string/order", "read"),
+        ("POST", create, "lease"),
+        ("PATCH", "/segments/shop/order?step=5", "lease"),
     ] {
         let missing = nobody.send(method, path, "application/json", "")?;
-        assert_answer(&missing, 401, "application/json", &failure(401, wants));
+        assert_answer(&missing, 401, "application/json", &failure(401, &wants(scope)));
         assert_eq!(missing.header("www-authenticate"), Some("Bearer"));
     }
-    let scope = "this needs the scope admin, and the token has the scope read";
+    let scope = "this needs the scope admin, and the token has the scope lease";
     let other = |name: &str| {
         failure(403, &format!(r#"the token is not valid for \"{name}\": it has other tags and snowflakes"#))
     };

@@ -20,5 +20,6 @@ mod openapi;
 mod prometheus;
 mod quotas;
 mod remote;
+mod scopes;
 mod service;
 mod tls;

@@ -378,19 +378,19 @@ fn machine_ids_need_a_token_where_tokens_are_wanted() -> anyhow::Result<()> {
     let token = |name: &str, scope: &str, tags: &str| {
         format!("[[tokens]]\nname = \"{name}\"\ntoken = \"a-token-of-{name}-x\"\nscope = \"{scope}\"\n{tags}\n")
     };
-    let tokens = token("admin", "admin", "") + &token("reader", "read", "tags = [\"shop\"]");
+    let tokens = token("admin", "admin", "") + &token("host", "lease", "tags = [\"shop\"]");
     std::fs::write(directory.path().join("tokens.toml"), tokens)?;
     let arguments = ["--drop-in", "cosid", "--tokens", "tokens.toml"].map(str::to_owned).to_vec();
     let server = Server::start_in(directory, arguments)?;
-    let [admin, reader] = ["admin", "reader"].map(|name| server.client().with_token(&format!("a-token-of-{name}-x")));
+    let [admin, host] = ["admin", "host"].map(|name| server.client().with_token(&format!("a-token-of-{name}-x")));
     let ask = |namespace: &str| format!("/machines/{namespace}?machineBit=10&instanceId=a&{GUARD}");
     assert_eq!(cosid(&server.client(), "POST", &ask("shop"))?.status, 401);
-    let first = cosid(&reader, "POST", &ask("shop"))?;
+    let first = cosid(&host, "POST", &ask("shop"))?;
     assert!(first.status == 403 && first.body.contains("the scope admin"), "{first:?}");
     assert_eq!(cosid(&admin, "POST", &ask("shop"))?.status, 200);
-    assert_eq!(cosid(&reader, "POST", &ask("shop"))?.status, 200);
-    assert_eq!(cosid(&reader, "PATCH", &ask("shop"))?.status, 200);
-    assert_eq!(cosid(&reader, "POST", &ask("store"))?.status, 403);
+    assert_eq!(cosid(&host, "POST", &ask("shop"))?.status, 200);
+    assert_eq!(cosid(&host, "PATCH", &ask("shop"))?.status, 200);
+    assert_eq!(cosid(&host, "POST", &ask("store"))?.status, 403);
     Ok(())
 }
 

@@ -212,7 +212,7 @@ async fn hosts_get_segments_of_a_second_and_go_on() -> anyhow::Result<()> {
 
 #[test]
 fn clients_of_other_services_hear_of_it_in_their_own_way() -> anyhow::Result<()> {
-    let tokens = [token(GREEDY, "read", "ids_per_s = 1000")];
+    let tokens = [token(GREEDY, "lease", "ids_per_s = 1000")];
     let config = "[tags.order]\nids_per_s = 5\n";
     let server = start(&tokens, config, &["--drop-in", "leaf,tinyid,cosid"])?;
     let client = server.client().with_token(GREEDY);

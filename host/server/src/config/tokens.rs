@@ -73,7 +73,7 @@ pub(crate) enum Scope {
 
 impl Scope {
     /// Its name in a file of tokens.
-    const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Read => "read",
             Self::Lease => "lease",
@@ -226,7 +226,7 @@ impl TagPattern {
 }
 
 /// A request's permission, by its token and scope. What it concerns is asked afterwards, once that is known.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Permit {
     /// The list at the time of the request, and the place of its token in it. None: no tokens are required.
     token: Option<(Arc<[Token]>, usize)>,
@@ -335,7 +335,8 @@ impl Tokens {
     ///
     /// # Errors
     /// As [`Tokens::permit`], and [`Denied::Tag`].
-    pub(crate) fn check(&self, presented: Presented<'_>, scope: Scope, tag: &str) -> Result<(), Denied> {
+    #[cfg(test)]
+    fn check(&self, presented: Presented<'_>, scope: Scope, tag: &str) -> Result<(), Denied> {
         self.permit(presented, scope)?.covers(tag)
     }
 
@@ -367,6 +368,17 @@ impl Permit {
     /// That of who needs no token.
     pub(crate) const fn unbound() -> Self {
         Self { token: None }
+    }
+
+    /// Whether the token has this scope, too: some requests need a greater one than their route.
+    ///
+    /// # Errors
+    /// [`Denied::Scope`].
+    pub(crate) fn has(&self, scope: Scope) -> Result<(), Denied> {
+        match self.token() {
+            Some(token) if token.scope < scope => Err(Denied::Scope { needed: scope, has: token.scope }),
+            _ => Ok(()),
+        }
     }
 
     /// Whether it is good for this tag, or the snowflake of this name.

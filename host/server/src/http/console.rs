@@ -21,8 +21,9 @@ use axum::response::{IntoResponse, Response};
 
 use self::history::{Answered, History};
 use self::leases::LeaseLooks;
+use super::Traffic;
+use super::access::Permitted;
 use super::traffic::Totals;
-use super::{Reader, Traffic};
 use crate::config::Config;
 use crate::config::leases::LeasePlace;
 use crate::service::Service;
@@ -65,7 +66,7 @@ fn asset(content_type: &'static str, text: &'static str) -> Response {
 }
 
 pub(super) async fn figures(
-    Reader(permit): Reader,
+    Permitted(permit): Permitted,
     State(service): State<Arc<Service>>,
     Extension(console): Extension<Arc<Console>>,
 ) -> Result<Response, Problem> {

@@ -10,9 +10,10 @@
 //!   gives none here: they could be those that somebody else was shown.
 //! - HEAD and TRACE give nothing: an id would be lost that nobody sees.
 //! - Ids are whole numbers in every body, as those services send them, and never pass through a double.
-//! - Where tokens are required, `Authorization: Bearer TOKEN` with the scope `read` is needed, good for the tag or
-//!   snowflake at hand. Clients of Leaf and CosId send none by themselves: a proxy before this server may add the
-//!   header. tinyid's clients send their `token` parameter.
+//! - Where tokens are required, `Authorization: Bearer TOKEN` is needed, good for the tag or snowflake at hand. Single
+//!   ids need the scope `read`; what a client makes ids from by itself, a segment or a machine id, needs the scope
+//!   `lease`, as it does under `/v1`. Clients of Leaf and CosId send no token by themselves: a proxy before this server
+//!   may add the header. tinyid's clients send their `token` parameter.
 //! - A segment that a client takes is the client's for ever: it comes straight from the store, and no buffer of this
 //!   process ever holds it. So an ordered tag gives none, as a client that keeps numbers back would break the order
 //!   that the others were promised.
@@ -23,26 +24,21 @@ mod tinyid;
 
 pub(super) use cosid::MACHINE_BITS_MAX;
 
-use std::sync::Arc;
-
 use axum::body::{Body, Bytes};
 use axum::extract::{FromRequest, FromRequestParts, Path, Request};
-use axum::handler::Handler;
+use axum::http::StatusCode;
 use axum::http::header::{CONTENT_TYPE, HeaderValue, WWW_AUTHENTICATE};
 use axum::http::request::Parts;
-use axum::http::{Extensions, HeaderMap, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodRouter, any};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use unalike::storage::{Segment, SegmentStore, TagRecord, TailRelease};
 use unalike::{ID_MAX, Mode, StepPolicy};
 
-use super::{Route, refused_method};
+use super::access::Route;
 use crate::config::drop_in::DropIn;
 use crate::config::names::plain_tag;
-use crate::config::tokens::{Permit, Scope};
-use crate::http::presented;
+use crate::config::tokens::Permit;
 use crate::service::Service;
 use crate::service::issue::{IdForm, Owner};
 use crate::service::problem::{Kind, Problem};
@@ -57,18 +53,6 @@ pub(super) fn routes(service: DropIn) -> Vec<Route> {
         DropIn::Tinyid => tinyid::routes(),
         DropIn::Cosid => cosid::routes(),
     }
-}
-
-/// Any method, as those services take them, but for HEAD, whose id nobody would see, and TRACE, which their servers
-/// refuse themselves.
-fn any_but_head_and_trace<H, T>(handler: H) -> MethodRouter<Arc<Service>>
-where
-    H: Handler<T, Arc<Service>>,
-    T: 'static,
-{
-    const ALLOW: &str = "GET, POST, PUT, PATCH, DELETE, OPTIONS";
-    let refuse = |method: Method| async move { refused_method(&method, HeaderValue::from_static(ALLOW)) };
-    any(handler).head(refuse).trace(refuse)
 }
 
 /// Clients count on before they see that a segment is spent, each of their threads by one number. This many steps
@@ -300,11 +284,6 @@ async fn take_from_store(service: &Service, tag: &str, count: u32) -> Result<Vec
     Err(Problem::new(Kind::StoreUnavailable, detail))
 }
 
-/// What a request may do, by its token or its client.
-fn permit(service: &Service, headers: &HeaderMap, extensions: &Extensions) -> Result<Permit, Problem> {
-    Ok(service.tokens.permit(presented(headers, extensions), Scope::Read)?)
-}
-
 /// The name of the snowflake that ids come from when the path names none: the one called as the service is, if it is
 /// configured, or else `default`.
 fn snowflake_name(service: &Service, drop_in: &'static str) -> &'static str {
@@ -321,6 +300,7 @@ async fn path_of<T: DeserializeOwned + Send>(parts: &mut Parts) -> Result<T, Pro
 
 /// The parameters of a request, those of its query before those of its form. Unknown ones are nobody's business: those
 /// services take any.
+#[derive(Clone)]
 struct Parameters {
     query: String,
     form: Bytes,

@@ -7,8 +7,9 @@ use axum::extract::State;
 use axum::http::Uri;
 use axum::response::{IntoResponse, Response};
 
+use super::access::Permitted;
 use super::query::{Parameters, invalid};
-use super::{Name, Reader, layouts};
+use super::{Name, layouts};
 use crate::config::formats::{Notation, ReadText, Refusal};
 use crate::config::names::plain_tag;
 use crate::service::Service;
@@ -17,14 +18,14 @@ use crate::service::problem::Problem;
 /// Reads a text when it is said whose it is or in which notation; else an id is taken apart by its layout.
 pub(super) async fn decode(
     State(service): State<Arc<Service>>,
-    Reader(permit): Reader,
+    Permitted(permit): Permitted,
     Name(text): Name,
     uri: Uri,
 ) -> Result<Response, Problem> {
     let mut parameters = Parameters::of(&uri)?;
     let (tag, snowflake, format) = (parameters.take("tag"), parameters.take("snowflake"), parameters.take("format"));
     if tag.is_none() && snowflake.is_none() && format.is_none() {
-        return layouts::decode(Reader(permit), State(service), Name(text), uri).await;
+        return layouts::decode(State(service), Name(text), uri).await;
     }
     parameters.finish("tag, snowflake and format, or layout")?;
     let notation = format.map(|name| Notation::named(&name)).transpose()?;

@@ -6,54 +6,27 @@
 
 use std::sync::Arc;
 
+use axum::Json;
 use axum::extract::{FromRequestParts, Path, State};
-use axum::http::HeaderMap;
 use axum::http::request::Parts;
-use axum::{Extension, Json};
 use serde::Serialize;
 use unalike::Layout;
 use unalike::storage::{GrantId, Lease, LeaseAcquire, LeaseExtend, Segment, StoreError, StoreIdentity, TailRelease};
 
+use super::access::{Named, permit};
 use super::query::{Parameters, invalid};
-use super::{Client, Name, bearer, presented};
 use crate::config::names::plain_tag;
-use crate::config::tokens::{Permit, Presented, Scope};
+use crate::config::tokens::Scope;
 use crate::http::tag_json::{Number, TagJson};
 use crate::service::Service;
 use crate::service::problem::{Kind, Of, Problem};
 use crate::service::tags::RAISE_MAX;
 use crate::words::{decimal, shortened};
 
-/// A request whose token, if tokens are required, may be granted something.
-pub(super) struct Grantee;
+/// The name of a snowflake in the path, and the worker that is leased there.
+pub(super) struct NamedWorker(String, u32);
 
-/// The name in a path, of a tag or snowflake that the request may be granted something of, and by what permission.
-pub(super) struct Granted(String, Permit);
-
-/// The same, and the worker in the path.
-pub(super) struct GrantedWorker(String, u32);
-
-impl FromRequestParts<Arc<Service>> for Grantee {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, service: &Arc<Service>) -> Result<Self, Problem> {
-        service.tokens.permit(presented(&parts.headers, &parts.extensions), Scope::Lease)?;
-        Ok(Self)
-    }
-}
-
-impl FromRequestParts<Arc<Service>> for Granted {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, service: &Arc<Service>) -> Result<Self, Problem> {
-        let Name(name) = Name::from_request_parts(parts, service).await?;
-        let permit = service.tokens.permit(presented(&parts.headers, &parts.extensions), Scope::Lease)?;
-        permit.covers(&name)?;
-        Ok(Self(name, permit))
-    }
-}
-
-impl FromRequestParts<Arc<Service>> for GrantedWorker {
+impl FromRequestParts<Arc<Service>> for NamedWorker {
     type Rejection = Problem;
 
     async fn from_request_parts(parts: &mut Parts, service: &Arc<Service>) -> Result<Self, Problem> {
@@ -65,7 +38,7 @@ impl FromRequestParts<Arc<Service>> for GrantedWorker {
         let Ok(Path((name, worker))) = Path::<(String, String)>::from_request_parts(parts, service).await else {
             return Err(unread);
         };
-        service.tokens.check(presented(&parts.headers, &parts.extensions), Scope::Lease, &name)?;
+        permit(parts)?.covers(&name)?;
         plain_tag(&name)?;
         let worker = decimal(&worker).ok_or_else(|| {
             let worker = shortened(&worker);
@@ -157,7 +130,7 @@ impl From<Lease> for LeaseJson {
 }
 
 /// Which stores the server has.
-pub(super) async fn stores(State(service): State<Arc<Service>>, _: Grantee) -> Result<Json<StoresJson>, Problem> {
+pub(super) async fn stores(State(service): State<Arc<Service>>) -> Result<Json<StoresJson>, Problem> {
     let names = service.store_names().await?;
     Ok(Json(StoresJson { store: StoreName(names.segments), leases: StoreName(names.leases) }))
 }
@@ -165,7 +138,7 @@ pub(super) async fn stores(State(service): State<Arc<Service>>, _: Grantee) -> R
 /// The record of a tag, made if tags are made on first use.
 pub(super) async fn open(
     State(service): State<Arc<Service>>,
-    Granted(tag, _): Granted,
+    Named(tag, _): Named,
     mut parameters: Parameters,
 ) -> Result<Json<OpenedJson>, Problem> {
     let sub = parameters.take("sub");
@@ -179,9 +152,7 @@ pub(super) async fn open(
 /// Numbers of a tag.
 pub(super) async fn segment(
     State(service): State<Arc<Service>>,
-    Granted(tag, permit): Granted,
-    headers: HeaderMap,
-    client: Option<Extension<Client>>,
+    Named(tag, permit): Named,
     mut parameters: Parameters,
 ) -> Result<Json<SegmentGrantJson>, Problem> {
     let count = number(&mut parameters, "count")?;
@@ -195,9 +166,7 @@ pub(super) async fn segment(
     parameters.finish("count, at_least and sub")?;
     let store = service.segments_name().await?;
     let grantable = service.grantable(&tag, sub.as_deref()).await?;
-    let client = client.as_ref().map(|Extension(Client(names))| &**names);
-    let shown = Presented { token: bearer(&headers), client };
-    if at_least > RAISE_MAX && service.tokens.check(shown, Scope::Admin, &tag).is_err() {
+    if at_least > RAISE_MAX && permit.has(Scope::Admin).is_err() {
         service.check_raise_by_host(&grantable, at_least).await?;
     }
     let segment = service.grant_to_host(&permit, &grantable, count, at_least).await?;
@@ -207,7 +176,7 @@ pub(super) async fn segment(
 /// The end of a segment that was not used.
 pub(super) async fn release_segment(
     State(service): State<Arc<Service>>,
-    Granted(tag, _): Granted,
+    Named(tag, _): Named,
     mut parameters: Parameters,
 ) -> Result<Json<ReleasedJson>, Problem> {
     let start = number(&mut parameters, "start")?;
@@ -223,7 +192,7 @@ pub(super) async fn release_segment(
 /// A worker of a snowflake.
 pub(super) async fn lease(
     State(service): State<Arc<Service>>,
-    Granted(namespace, _): Granted,
+    Named(namespace, _): Named,
     mut parameters: Parameters,
 ) -> Result<Json<LeaseGrantJson>, Problem> {
     let layout = layout(&service, &mut parameters)?;
@@ -242,7 +211,7 @@ pub(super) async fn lease(
 /// A lease that goes on.
 pub(super) async fn extend(
     State(service): State<Arc<Service>>,
-    GrantedWorker(namespace, worker): GrantedWorker,
+    NamedWorker(namespace, worker): NamedWorker,
     mut parameters: Parameters,
 ) -> Result<Json<LeaseGrantJson>, Problem> {
     let grant_id = grant_id(&mut parameters)?;
@@ -259,7 +228,7 @@ pub(super) async fn extend(
 /// A lease that ends early.
 pub(super) async fn release_lease(
     State(service): State<Arc<Service>>,
-    GrantedWorker(namespace, worker): GrantedWorker,
+    NamedWorker(namespace, worker): NamedWorker,
     mut parameters: Parameters,
 ) -> Result<Json<ReleasedJson>, Problem> {
     let grant_id = grant_id(&mut parameters)?;

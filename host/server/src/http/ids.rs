@@ -8,10 +8,10 @@ use axum::http::{HeaderMap, Method, Request as HttpRequest};
 use axum::response::Response;
 use unalike::storage::StoreIdentity;
 
+use super::access::{IDS, Named};
+use super::finished;
 use super::query::{Parameters, invalid};
-use super::{Readable, finished};
 use crate::config::formats::{FormatRequest, Notation, shard_key};
-use crate::config::tokens::Scope;
 use crate::http::presented;
 use crate::service::Service;
 use crate::service::issue::{IdForm, Issued, Owner, Written};
@@ -23,7 +23,7 @@ const ID_BYTES_MAX: usize = 22;
 
 pub(super) async fn of_sequence(
     State(service): State<Arc<Service>>,
-    Readable(tag, permit): Readable,
+    Named(tag, permit): Named,
     wanted: IdsRequest,
 ) -> Result<Response, Problem> {
     if let Some(leases) = wanted.leases {
@@ -35,7 +35,7 @@ pub(super) async fn of_sequence(
 
 pub(super) async fn of_snowflake(
     State(service): State<Arc<Service>>,
-    Readable(name, permit): Readable,
+    Named(name, permit): Named,
     wanted: IdsRequest,
 ) -> Result<Response, Problem> {
     if let Some(sub) = &wanted.sub {
@@ -73,7 +73,7 @@ pub(super) fn at_once<B>(service: &Service, request: &HttpRequest<B>) -> Option<
         "snowflakes" => Owner::Snowflake { name },
         _ => return None,
     };
-    let permit = service.tokens.permit(presented(request.headers(), request.extensions()), Scope::Read).ok()?;
+    let permit = service.tokens.permit(presented(request.headers(), request.extensions()), IDS).ok()?;
     permit.covers(name).ok()?;
     let mut body = Body::begin(owner, 1, Form::Strings).ok()?;
     body.add(Written::Number(service.issue_at_once(&permit, owner)?)).ok()?;

@@ -8,18 +8,13 @@ use axum::http::Uri;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
+use super::Name;
 use super::query::{Parameters, invalid};
-use super::{Name, Reader};
 use crate::config::layouts::{IdRange, LAYOUT_DEFAULT, LayoutFigures, RangeError};
 use crate::service::Service;
 use crate::service::problem::Problem;
 
-pub(super) async fn decode(
-    _: Reader,
-    State(service): State<Arc<Service>>,
-    Name(id): Name,
-    uri: Uri,
-) -> Result<Response, Problem> {
+pub(super) async fn decode(State(service): State<Arc<Service>>, Name(id): Name, uri: Uri) -> Result<Response, Problem> {
     let mut parameters = Parameters::of(&uri)?;
     let (layout, all) = (parameters.take("layout"), parameters.take("all"));
     parameters.finish("layout and all")?;
@@ -34,7 +29,7 @@ pub(super) async fn decode(
     }
 }
 
-pub(super) async fn range(_: Reader, State(service): State<Arc<Service>>, uri: Uri) -> Result<Json<IdRange>, Problem> {
+pub(super) async fn range(State(service): State<Arc<Service>>, uri: Uri) -> Result<Json<IdRange>, Problem> {
     let mut parameters = Parameters::of(&uri)?;
     let layout = parameters.take("layout");
     let (from, to) = (parameters.take("from"), parameters.take("to"));
@@ -61,6 +56,6 @@ pub(super) struct LayoutList {
     layouts: Vec<LayoutFigures>,
 }
 
-pub(super) async fn list(_: Reader, State(service): State<Arc<Service>>) -> Json<LayoutList> {
+pub(super) async fn list(State(service): State<Arc<Service>>) -> Json<LayoutList> {
     Json(LayoutList { layouts: service.layouts.all() })
 }

@@ -16,7 +16,8 @@ use metrics::{counter, describe_counter, describe_gauge, gauge, with_local_recor
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use unalike::{Clock, SnowflakeStatus, SystemClock};
 
-use super::{Reader, Traffic, finished, process};
+use super::access::Permitted;
+use super::{Traffic, finished, process};
 use crate::config::tls::Tls;
 use crate::config::tokens::Denied;
 use crate::http::problem::TOKENS_REFUSED;
@@ -37,7 +38,7 @@ pub(super) const SECONDS: &[f64] =
 const UPKEEP_EVERY: Duration = Duration::from_secs(5);
 
 pub(super) async fn render(
-    Reader(permit): Reader,
+    Permitted(permit): Permitted,
     State(service): State<Arc<Service>>,
     Extension(metrics): Extension<Arc<Metrics>>,
 ) -> Result<Response, Problem> {

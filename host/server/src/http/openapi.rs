@@ -10,20 +10,20 @@
 mod console;
 mod grants;
 
-use std::sync::Arc;
-
 use axum::body::Bytes;
+use axum::http::Method;
 use axum::http::header::{CONTENT_TYPE, HeaderValue};
-use axum::routing::{MethodRouter, get};
 use serde_json::{Map, Value, json};
 use unalike::{ID_MAX, Text, encode};
 
+use super::Routes;
+use super::access::{Methods, Needs, OWN, Route};
 use super::drop_in::MACHINE_BITS_MAX;
 use crate::config::Config;
 use crate::config::drop_in::DropIn;
 use crate::config::formats::Notation;
 use crate::config::layouts::LAYOUT_DEFAULT;
-use crate::service::Service;
+use crate::config::tokens::Scope;
 use crate::service::problem::Kind;
 
 /// What any request may meet.
@@ -92,8 +92,8 @@ pub(super) const PATH: &str = "/openapi.json";
 
 /// The document of a server with this configuration and these routes: what is described here and has no route is left
 /// out.
-fn document(config: &Config, templates: &[&str]) -> Value {
-    let mut paths = Paths { tokens: config.tokens.is_some(), paths: Map::new() };
+fn document(config: &Config, routes: &Routes) -> Value {
+    let mut paths = Paths { tokens: config.tokens.is_some(), needs: &routes.needs, paths: Map::new() };
     ids(&mut paths, config.count_max);
     random_ids(&mut paths, config.count_max);
     grants::grants(&mut paths, config);
@@ -117,7 +117,7 @@ fn document(config: &Config, templates: &[&str]) -> Value {
         };
         groups.push(json!({ "name": name, "description": description }));
     }
-    paths.paths.retain(|path, _| path == PATH || templates.contains(&path.as_str()));
+    paths.paths.retain(|path, _| path == PATH || routes.templates.contains(&path.as_str()));
     let responses = problem_responses(HEAD);
     let schemas =
         used_schemas(schemas(config), &[Value::Object(paths.paths.clone()), Value::Object(responses.clone())]);
@@ -127,6 +127,7 @@ fn document(config: &Config, templates: &[&str]) -> Value {
             "type": "http", "scheme": "bearer",
             "description": "A token of the server's token file. Its scope is read (hand out ids, look at things), lease (also \
                 grant segments and workers to hosts) or admin (also create, change and raise tags), and it may be bound to some tags and snowflakes. \
+                x-token-scope says which scope an operation needs. \
                 A client certificate may take its place, where the server accepts such.",
         } });
     }
@@ -167,37 +168,43 @@ fn used_schemas(all: Value, used_by: &[Value]) -> Value {
 }
 
 /// The route that serves it.
-pub(super) fn route(config: &Config, templates: &[&str]) -> MethodRouter<Arc<Service>> {
-    let body = Bytes::from(document(config, templates).to_string());
-    get(move || {
+pub(super) fn route(config: &Config, routes: &Routes) -> Route {
+    let body = Bytes::from(document(config, routes).to_string());
+    let serve = move || {
         let body = body.clone();
         async move { ([(CONTENT_TYPE, HeaderValue::from_static("application/json"))], body) }
-    })
+    };
+    Methods::behind(OWN).get(Needs::Nothing, serve).at(PATH)
 }
 
 /// The paths so far.
-struct Paths {
+struct Paths<'a> {
     /// Whether tokens are required.
     tokens: bool,
+    /// What each method of each route needs.
+    needs: &'a [(&'static str, Method, Needs)],
     paths: Map<String, Value>,
 }
 
-/// Who may ask.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Access {
-    /// Everybody.
-    Open,
-    /// A token, where tokens are required.
-    Token,
-}
+impl Paths<'_> {
+    /// The scope that an operation needs, where tokens are required; none if it needs no token.
+    fn scope(&self, method: &str, path: &str) -> Option<Scope> {
+        let is_asked = |(template, known, _): &&(&str, Method, Needs)| {
+            *template == path && known.as_str().eq_ignore_ascii_case(method)
+        };
+        match self.needs.iter().find(is_asked) {
+            Some((_, _, Needs::Token(scope))) if self.tokens => Some(*scope),
+            _ => None,
+        }
+    }
 
-impl Paths {
     /// Adds an operation: what is said of it, its answers that are not problems, and its problems.
-    fn add(&mut self, method: &str, path: &str, access: Access, said: Value, problems: &[&[Kind]]) {
+    fn add(&mut self, method: &str, path: &str, said: Value, problems: &[&[Kind]]) {
         let mut operation = said;
         let mut kinds: Vec<Kind> = problems.concat();
-        if self.tokens && access == Access::Token {
+        if let Some(scope) = self.scope(method, path) {
             kinds.extend(TOKEN);
+            say_scope(&mut operation, scope);
             operation["security"] = json!([{ "bearer": [] }]);
         }
         self.insert(method, path, operation, &kinds);
@@ -207,7 +214,11 @@ impl Paths {
     /// error with a status, if there is such.
     fn add_foreign(&mut self, method: &str, path: &str, said: Value, failure: Option<&Value>) {
         let mut operation = said;
-        match failure.filter(|_| self.tokens) {
+        let scope = self.scope(method, path);
+        if let Some(scope) = scope {
+            say_scope(&mut operation, scope);
+        }
+        match failure.filter(|_| scope.is_some()) {
             Some(content) => {
                 operation["security"] = json!([{ "bearer": [] }]);
                 operation["responses"]["401"] = json!({
@@ -219,7 +230,7 @@ impl Paths {
                     json!({ "description": "The token is not good for this", "content": content });
             }
             // The token may be a parameter instead, and a request without any is answered too.
-            None if self.tokens => operation["security"] = json!([{ "bearer": [] }, {}]),
+            None if scope.is_some() => operation["security"] = json!([{ "bearer": [] }, {}]),
             None => {}
         }
         self.insert(method, path, operation, &[Kind::Timeout, Kind::ConnectionsMax]);
@@ -246,6 +257,13 @@ impl Paths {
         let item = self.paths.entry(path).or_insert_with(|| json!({}));
         item[method] = operation;
     }
+}
+
+/// Says of an operation which scope it needs: to people, and to programs.
+fn say_scope(operation: &mut Value, scope: Scope) {
+    let description = operation["description"].as_str().unwrap_or_default();
+    operation["description"] = format!("{description} Needs a token with the scope {}.", scope.name()).trim().into();
+    operation["x-token-scope"] = scope.name().into();
 }
 
 /// One response for each status that these kinds have.
@@ -365,7 +383,6 @@ fn ids(paths: &mut Paths, count_max: u32) {
         paths.add(
             method,
             "/v1/sequences/{tag}/ids",
-            Access::Token,
             json!({
                 "operationId": format!("sequenceIdsBy{verb}"),
                 "tags": ["ids"],
@@ -400,7 +417,6 @@ fn ids(paths: &mut Paths, count_max: u32) {
         paths.add(
             method,
             "/v1/snowflakes/{name}/ids",
-            Access::Token,
             json!({
                 "operationId": format!("snowflakeIdsBy{verb}"),
                 "tags": ["ids"],
@@ -455,7 +471,6 @@ fn random_ids(paths: &mut Paths, count_max: u32) {
             paths.add(
                 method,
                 path,
-                Access::Token,
                 json!({
                     "operationId": format!("{operation}By{verb}"),
                     "tags": ["random-ids"],
@@ -480,7 +495,6 @@ fn tags(paths: &mut Paths) {
     paths.add(
         "get",
         "/v1/tags",
-        Access::Token,
         json!({
             "operationId": "listTags",
             "tags": ["tags"],
@@ -513,14 +527,12 @@ fn tags(paths: &mut Paths) {
     paths.add(
         "post",
         "/v1/tags",
-        Access::Token,
         json!({
             "operationId": "createTag",
             "tags": ["tags"],
             "summary": "Create a tag",
             "description": "A channel and its settings take the place of start, step, refill and mode; buff_size, \
-                lowest_critical_value and prefix are for the channel unordered only. Needs a token with the scope admin, where \
-                tokens are required.",
+                lowest_critical_value and prefix are for the channel unordered only.",
             "requestBody": body("TagCreate", json!({ "tag": "invoice", "start": "1000" })),
             "responses": { "201": ok("The tag as the store keeps it") },
         }),
@@ -530,7 +542,6 @@ fn tags(paths: &mut Paths) {
     paths.add(
         "get",
         "/v1/tags/{tag}",
-        Access::Token,
         json!({
             "operationId": "showTag",
             "tags": ["tags"],
@@ -544,12 +555,11 @@ fn tags(paths: &mut Paths) {
     paths.add(
         "patch",
         "/v1/tags/{tag}",
-        Access::Token,
         json!({
             "operationId": "changeTag",
             "tags": ["tags"],
             "summary": "Change a tag's step and refill, or raise its next number",
-            "description": "What is not given stays. Needs a token with the scope admin, where tokens are required.",
+            "description": "What is not given stays.",
             "parameters": [tag(), sub_key()],
             "requestBody": body("TagChange", json!({ "raise_to": "5000" })),
             "responses": { "200": ok("The tag as it is now") },
@@ -562,7 +572,6 @@ fn layouts(paths: &mut Paths) {
     paths.add(
         "get",
         "/v1/layouts",
-        Access::Token,
         json!({
             "operationId": "listLayouts",
             "tags": ["layouts"],
@@ -599,7 +608,6 @@ fn layouts(paths: &mut Paths) {
     paths.add(
         "get",
         "/v1/range",
-        Access::Token,
         json!({
             "operationId": "idRange",
             "tags": ["layouts"],
@@ -660,7 +668,6 @@ fn decode(paths: &mut Paths) {
     paths.add(
         "get",
         "/v1/decode/{id}",
-        Access::Token,
         json!({
             "operationId": "decodeId",
             "tags": ["layouts"],
@@ -699,7 +706,6 @@ fn operation(paths: &mut Paths) {
     paths.add(
         "get",
         "/health/live",
-        Access::Open,
         json!({
             "operationId": "live",
             "tags": ["operation"],
@@ -714,7 +720,6 @@ fn operation(paths: &mut Paths) {
     paths.add(
         "get",
         "/health/ready",
-        Access::Open,
         json!({
             "operationId": "ready",
             "tags": ["operation"],
@@ -731,7 +736,6 @@ fn operation(paths: &mut Paths) {
     paths.add(
         "get",
         "/metrics",
-        Access::Token,
         json!({
             "operationId": "metrics",
             "tags": ["operation"],
@@ -747,7 +751,6 @@ fn operation(paths: &mut Paths) {
     paths.add(
         "get",
         PATH,
-        Access::Open,
         json!({
             "operationId": "describe",
             "tags": ["operation"],
@@ -964,7 +967,7 @@ fn cosid(paths: &mut Paths, segment_count_max: u64) -> (&'static str, &'static s
             "operationId": "cosidCreateDistributor",
             "tags": ["cosid"],
             "summary": "Create the tag, unless it exists",
-            "description": "Creating needs a token with the scope admin, where tokens are required.",
+            "description": "Where tokens are required, creating needs one with the scope admin.",
             "parameters": [
                 namespace, last,
                 required("offset", "The number before the first", 0, ID_MAX - 1, 0), step(),
@@ -1030,11 +1033,12 @@ fn machines(paths: &mut Paths, failure: &dyn Fn(&str) -> Value, content: &Value)
     });
     let example = json!({ "machineId": 7, "lastTimeStamp": 1_700_000_000_000_u64 });
     let done = |description: &str| json!({ "description": description });
-    for (method, operation, summary, parameters, ok, failed) in [
+    for (method, operation, summary, said, parameters, ok, failed) in [
         (
             "post",
             "Distribute",
             "Take a machine id",
+            "Where tokens are required, the first machine id of a namespace needs one with the scope admin.",
             vec![namespace(), bits, instance(), stable(), guard()],
             answer("The machine id", "application/json", state, example),
             "A parameter is not valid, or all machine ids are leased (M-01)",
@@ -1043,6 +1047,7 @@ fn machines(paths: &mut Paths, failure: &dyn Fn(&str) -> Value, content: &Value)
             "patch",
             "Guard",
             "Keep the machine id",
+            "So are all others of this name that are leased.",
             vec![namespace(), instance(), stable(), guard()],
             done("It stays the instance's"),
             "A parameter is not valid, or the instance has none (M-02) or has lost it (M-03)",
@@ -1051,6 +1056,7 @@ fn machines(paths: &mut Paths, failure: &dyn Fn(&str) -> Value, content: &Value)
             "delete",
             "Revert",
             "Let the machine id end",
+            "Where the name has several, none ends before its time.",
             vec![namespace(), instance(), stable()],
             done("It ends when its time is over"),
             "A parameter is not valid, or the instance has none (M-02)",
@@ -1063,6 +1069,7 @@ fn machines(paths: &mut Paths, failure: &dyn Fn(&str) -> Value, content: &Value)
                 "operationId": format!("cosidMachine{operation}"),
                 "tags": ["cosid"],
                 "summary": summary,
+                "description": said,
                 "parameters": parameters,
                 "responses": { "200": ok, "400": failure(failed), "500": failure("The server cannot do it now") },
             }),
@@ -1396,6 +1403,7 @@ fn envelope(data: Value) -> Value {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeSet;
+    use std::sync::Arc;
 
     use clap::ValueEnum;
     use strum::VariantArray;
@@ -1405,22 +1413,32 @@ mod tests {
     use crate::http::metrics::Metrics;
     use crate::http::routes;
 
-    /// The document of a server with every service, and tokens, and the templates of its routes.
-    fn everything() -> (Value, Vec<&'static str>) {
+    /// The document of a server with every service, and tokens, and its routes.
+    fn everything() -> (Value, Routes) {
         let drop_in = Some(DropIn::value_variants().to_vec());
         let config = Config { drop_in, tokens: Some("tokens.toml".into()), ..Config::default() };
         let metrics = Arc::new(Metrics::of_nothing().unwrap());
-        let templates = routes(&config, metrics, Arc::new(Console::new(&config))).templates;
-        (document(&config, &templates), templates)
+        let routes = routes(&config, metrics, Arc::new(Console::new(&config)));
+        (document(&config, &routes), routes)
     }
 
     #[test]
     fn every_route_is_described_and_every_description_has_its_route() {
-        let (document, templates) = everything();
-        let described: BTreeSet<&str> = document["paths"].as_object().unwrap().keys().map(String::as_str).collect();
+        let (document, Routes { needs, .. }) = everything();
         // Routes without a name only say that it is missing.
         let is_whole = |template: &&str| !template.contains("//") && !template.ends_with('/');
-        assert_eq!(described, templates.into_iter().filter(is_whole).collect());
+        let asked = needs.iter().filter(|(template, ..)| is_whole(template)).map(|(template, method, needs)| {
+            let scope = match needs {
+                Needs::Nothing => None,
+                Needs::Token(scope) => Some(scope.name()),
+            };
+            (*template, method.as_str().to_lowercase(), scope)
+        });
+        let described = document["paths"].as_object().unwrap().iter().flat_map(|(path, item)| {
+            let operations = item.as_object().unwrap().iter();
+            operations.map(|(method, said)| (path.as_str(), method.clone(), said["x-token-scope"].as_str()))
+        });
+        assert_eq!(described.collect::<BTreeSet<_>>(), asked.collect());
     }
 
     #[test]
@@ -1449,8 +1467,7 @@ mod tests {
     fn plain() -> Value {
         let config = Config::default();
         let (metrics, console) = (Arc::new(Metrics::of_nothing().unwrap()), Arc::new(Console::new(&config)));
-        let templates = routes(&config, metrics, console).templates;
-        document(&config, &templates)
+        document(&config, &routes(&config, metrics, console))
     }
 
     #[test]

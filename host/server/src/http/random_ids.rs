@@ -8,9 +8,10 @@ use axum::response::Response;
 use clap::ValueEnum;
 use unalike::uuid::Uuid;
 
+use super::access::Permitted;
+use super::finished;
 use super::ids::prefers;
 use super::query::{Parameters, invalid};
-use super::{Reader, finished};
 use crate::service::Service;
 use crate::service::problem::Problem;
 use crate::service::quotas::Counted;
@@ -22,7 +23,7 @@ const ID_BYTES_MAX: usize = 39;
 
 pub(super) async fn uuids(
     State(service): State<Arc<Service>>,
-    Reader(permit): Reader,
+    Permitted(permit): Permitted,
     headers: HeaderMap,
     mut parameters: Parameters,
 ) -> Result<Response, Problem> {
@@ -44,7 +45,7 @@ pub(super) async fn uuids(
 
 pub(super) async fn ulids(
     State(service): State<Arc<Service>>,
-    Reader(permit): Reader,
+    Permitted(permit): Permitted,
     headers: HeaderMap,
     mut parameters: Parameters,
 ) -> Result<Response, Problem> {

@@ -11,8 +11,8 @@ use serde::de::DeserializeOwned;
 use unalike::SUB_SEPARATOR;
 use unalike::storage::validate_raise;
 
+use super::access::{Named, Permitted};
 use super::query::{Parameters, invalid};
-use super::{Admin, Changeable, Readable, Reader};
 use crate::config::names::stored_name;
 use crate::http::tag_json::{NewTag, TagChange, TagCreate, TagJson};
 use crate::service::Service;
@@ -32,7 +32,7 @@ pub(super) struct TagPage {
 
 pub(super) async fn list(
     State(service): State<Arc<Service>>,
-    Reader(permit): Reader,
+    Permitted(permit): Permitted,
     uri: Uri,
 ) -> Result<Json<TagPage>, Problem> {
     permit.covers_all()?;
@@ -60,7 +60,7 @@ pub(super) async fn list(
 
 pub(super) async fn create(
     State(service): State<Arc<Service>>,
-    Admin(permit): Admin,
+    Permitted(permit): Permitted,
     Body(body): Body<TagCreate>,
 ) -> Result<(StatusCode, Json<TagJson>), Problem> {
     permit.covers(&body.tag)?;
@@ -74,7 +74,7 @@ pub(super) async fn create(
 
 pub(super) async fn show(
     State(service): State<Arc<Service>>,
-    Readable(tag, _): Readable,
+    Named(tag, _): Named,
     uri: Uri,
 ) -> Result<Json<TagJson>, Problem> {
     let name = stored_name(&tag, sub_of(&uri)?.as_deref())?;
@@ -93,7 +93,7 @@ fn sub_of(uri: &Uri) -> Result<Option<String>, Problem> {
 
 pub(super) async fn change(
     State(service): State<Arc<Service>>,
-    Changeable(tag, permit): Changeable,
+    Named(tag, permit): Named,
     uri: Uri,
     Body(body): Body<TagChange>,
 ) -> Result<Json<TagJson>, Problem> {

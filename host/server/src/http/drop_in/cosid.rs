@@ -12,8 +12,8 @@
 //! 1` and the step `step` if it does not exist, and else changes nothing, whatever it says: so a client may repeat it.
 //! Where the store has no place for a step, as in CosId's own tables and keys, the tag has none of its own: clients say
 //! theirs with each segment.
-//! Where tokens are required, creating needs the scope `admin`, as it does under `/v1/tags`. `PATCH` needs no `POST`
-//! before it where tags are created on first use, so a restart of this server takes nothing from running clients. A
+//! Where tokens are required, ids need the scope `read`, and segments and machine ids the scope `lease`, as they do under
+//! `/v1`. Creating needs the scope `admin`, as it does under `/v1/tags`. `PATCH` needs no `POST` before it where tags are created on first use, so a restart of this server takes nothing from running clients. A
 //! step is 1 to `segment_count_max`, and a segment has exactly as many numbers: the client reckons its first id from
 //! `max`. One that the tag has not left is refused, and takes none.
 //!
@@ -29,16 +29,14 @@ use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, patch, post};
 use serde::Serialize;
 use unalike::storage::{StoreError, TagOptions};
 use unalike::{ID_MAX, StepPolicy, Text, encode};
 
-use super::{Parameters, SegmentSize, finished, grant, json, next_of, path_of, permit, snowflake_name};
+use super::{Parameters, SegmentSize, finished, grant, json, next_of, path_of, snowflake_name};
 use crate::config::names::plain_tag;
 use crate::config::tokens::{Permit, Scope};
-use crate::http::presented;
-use crate::http::{Route, without_head};
+use crate::http::access::{ByHeader, LEASE, Methods, READ, Route, permit};
 use crate::service::Service;
 use crate::service::issue::Owner;
 use crate::service::problem::{Kind, Problem};
@@ -52,15 +50,20 @@ const TEXT: &str = "text/plain;charset=UTF-8";
 const JSON: &str = "application/json";
 
 pub(super) fn routes() -> Vec<Route> {
-    let routes: Vec<Route> = vec![
-        ("/ids", without_head(get(share), "GET")),
-        ("/ids/as-string", without_head(get(share_as_string), "GET")),
-        ("/ids/{name}", without_head(get(named), "GET")),
-        ("/ids/as-string/{name}", without_head(get(named_as_string), "GET")),
-        ("/segments/distributor/{namespace}/{name}", post(distributor)),
-        ("/segments/{namespace}/{name}", patch(next_max_id)),
-    ];
-    [routes, machines::routes()].concat()
+    vec![
+        methods().get(READ, share).without_head().at("/ids"),
+        methods().get(READ, share_as_string).without_head().at("/ids/as-string"),
+        methods().get(READ, named).without_head().at("/ids/{name}"),
+        methods().get(READ, named_as_string).without_head().at("/ids/as-string/{name}"),
+        methods().post(LEASE, distributor).at("/segments/distributor/{namespace}/{name}"),
+        methods().patch(LEASE, next_max_id).at("/segments/{namespace}/{name}"),
+        machines::route(),
+    ]
+}
+
+/// Refusals as CosId tells errors.
+fn methods() -> Methods<ByHeader> {
+    Methods::behind(ByHeader { refuse: |_, denied| refuse(&denied.into()) })
 }
 
 async fn share(State(service): State<Arc<Service>>, request: Request) -> Response {
@@ -81,14 +84,15 @@ async fn named_as_string(State(service): State<Arc<Service>>, request: Request) 
 
 async fn share_id(service: &Service, request: Request) -> Result<u64, Problem> {
     let name = snowflake_name(service, "cosid");
-    let permit = permit(service, request.headers(), request.extensions())?;
+    let (parts, _) = request.into_parts();
+    let permit = permit(&parts)?;
     permit.covers(name)?;
     next_of(service, &permit, Owner::Snowflake { name }).await
 }
 
 async fn named_id(service: &Service, request: Request) -> Result<u64, Problem> {
     let (mut parts, _) = request.into_parts();
-    let permit = permit(service, &parts.headers, &parts.extensions)?;
+    let permit = permit(&parts)?;
     let name: String = path_of(&mut parts).await?;
     permit.covers(&name)?;
     if service.has_snowflake(&name) {
@@ -106,7 +110,7 @@ async fn distributor(State(service): State<Arc<Service>>, request: Request) -> R
 
 async fn create(service: &Service, request: Request) -> Result<(), Problem> {
     let (mut parts, _) = request.into_parts();
-    let (tag, _) = permitted_tag(service, &mut parts).await?;
+    let (tag, permit) = permitted_tag(&mut parts).await?;
     let parameters = Parameters::of_query(&parts);
     let offset = whole(&parameters, "offset", 0..=ID_MAX - 1)?;
     let step = whole(&parameters, "step", 1..=service.segment_count_max)?;
@@ -115,8 +119,7 @@ async fn create(service: &Service, request: Request) -> Result<(), Problem> {
         Err(StoreError::TagUnknown { .. }) => {}
         known => return known.map(drop).map_err(Problem::from),
     }
-    let permit = service.tokens.permit(presented(&parts.headers, &parts.extensions), Scope::Admin)?;
-    permit.covers(&tag)?;
+    permit.has(Scope::Admin)?;
     let options = TagOptions { start: offset + 1, step: StepPolicy::Fixed { step }, ..TagOptions::default() };
     match create_as_can_be(service.store(), &tag, &options).await {
         Ok(_) => tracing::info!(tag, by = permit.token_name(), "a tag was created"),
@@ -133,15 +136,15 @@ async fn next_max_id(State(service): State<Arc<Service>>, request: Request) -> R
 
 async fn take(service: &Service, request: Request) -> Result<u64, Problem> {
     let (mut parts, _) = request.into_parts();
-    let (tag, permit) = permitted_tag(service, &mut parts).await?;
+    let (tag, permit) = permitted_tag(&mut parts).await?;
     let step = whole(&Parameters::of_query(&parts), "step", 1..=service.segment_count_max)?;
     let segment = grant(service, &permit, &tag, SegmentSize::Exactly(step)).await?;
     Ok(segment.end - 1)
 }
 
 /// The tag that namespace and name make, which the token is good for, and by what permission.
-async fn permitted_tag(service: &Service, parts: &mut Parts) -> Result<(String, Permit), Problem> {
-    let permit = permit(service, &parts.headers, &parts.extensions)?;
+async fn permitted_tag(parts: &mut Parts) -> Result<(String, Permit), Problem> {
+    let permit = permit(parts)?;
     let (namespace, name): (String, String) = path_of(parts).await?;
     let tag = format!("{namespace}.{name}");
     permit.covers(&tag)?;

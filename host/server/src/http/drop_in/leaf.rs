@@ -25,7 +25,7 @@
 //! | -3 | the clock went back too far, or disagrees with the store's | the clock went back by more than 5 ms |
 //!
 //! An empty key is 500 `Key is none`. A token that is missing or not good is 401 or 403, without `exception`, as
-//! Spring's security answers.
+//! Spring's security answers. Every path needs the scope `read`.
 
 use std::sync::Arc;
 
@@ -36,9 +36,10 @@ use axum::response::Response;
 use serde::Serialize;
 use unalike::{Clock, Layout, SystemClock};
 
-use super::{Parameters, any_but_head_and_trace, finished, json, next_of, path_of, permit, snowflake_name};
+use super::{Parameters, finished, json, next_of, path_of, snowflake_name};
 use crate::config::layouts::decimal_id;
-use crate::http::Route;
+use crate::config::tokens::Denied;
+use crate::http::access::{ByHeader, Methods, READ, Route, permit};
 use crate::http::ids::prefers;
 use crate::service::Service;
 use crate::service::issue::Owner;
@@ -49,14 +50,24 @@ const TEXT: &str = "text/plain;charset=UTF-8";
 const JSON: &str = "application/json;charset=UTF-8";
 const HTML: &str = "text/html;charset=UTF-8";
 
+/// Refusals as Spring's security tells them.
+const DOOR: ByHeader = ByHeader { refuse };
+
 pub(super) fn routes() -> Vec<Route> {
     vec![
-        ("/api/segment/get/{key}", any_but_head_and_trace(segment)),
-        ("/api/segment/get/", any_but_head_and_trace(key_is_none)),
-        ("/api/snowflake/get/{key}", any_but_head_and_trace(snowflake)),
-        ("/api/snowflake/get/", any_but_head_and_trace(key_is_none)),
-        ("/decodeSnowflakeId", any_but_head_and_trace(decode)),
+        Methods::any_but_head_and_trace(DOOR, READ, segment).at("/api/segment/get/{key}"),
+        Methods::any_but_head_and_trace(DOOR, READ, key_is_none).at("/api/segment/get/"),
+        Methods::any_but_head_and_trace(DOOR, READ, snowflake).at("/api/snowflake/get/{key}"),
+        Methods::any_but_head_and_trace(DOOR, READ, key_is_none).at("/api/snowflake/get/"),
+        Methods::any_but_head_and_trace(DOOR, READ, decode).at("/decodeSnowflakeId"),
     ]
+}
+
+fn refuse(parts: &Parts, denied: Denied) -> Response {
+    let problem = Problem::from(denied);
+    tracing::debug!(detail = problem.detail(), "an error as Leaf tells it");
+    let unlikely = || Failure::new(StatusCode::FORBIDDEN, problem.detail());
+    refusal(&problem).unwrap_or_else(unlikely).answer(parts)
 }
 
 async fn segment(State(service): State<Arc<Service>>, request: Request) -> Response {
@@ -66,7 +77,7 @@ async fn segment(State(service): State<Arc<Service>>, request: Request) -> Respo
 }
 
 async fn id_of_segment(service: &Service, parts: &mut Parts) -> Result<u64, Problem> {
-    let permit = permit(service, &parts.headers, &parts.extensions)?;
+    let permit = permit(parts)?;
     let key: String = path_of(parts).await?;
     permit.covers(&key)?;
     next_of(service, &permit, Owner::tag(&key)).await
@@ -80,7 +91,7 @@ async fn snowflake(State(service): State<Arc<Service>>, request: Request) -> Res
 
 async fn id_of_snowflake(service: &Service, parts: &Parts) -> Result<u64, Problem> {
     let name = snowflake_name(service, "leaf");
-    let permit = permit(service, &parts.headers, &parts.extensions)?;
+    let permit = permit(parts)?;
     permit.covers(name)?;
     next_of(service, &permit, Owner::Snowflake { name }).await
 }
@@ -136,12 +147,9 @@ struct NotDecoded {
     error_msg: &'static str,
 }
 
-async fn decode(State(service): State<Arc<Service>>, request: Request) -> Response {
+async fn decode(request: Request) -> Response {
     let (parts, parameters) = Parameters::of(request).await;
-    let text = permit(&service, &parts.headers, &parts.extensions)
-        .and(parameters)
-        .map(|parameters| parameters.get("snowflakeId"));
-    let text = match text {
+    let text = match parameters.map(|parameters| parameters.get("snowflakeId")) {
         Ok(Some(text)) => text,
         Ok(None) => {
             let exception = Some("org.springframework.web.bind.MissingServletRequestParameterException");
@@ -149,8 +157,7 @@ async fn decode(State(service): State<Arc<Service>>, request: Request) -> Respon
             return Failure { exception, ..Failure::new(StatusCode::BAD_REQUEST, message) }.answer(&parts);
         }
         Err(problem) => {
-            let bad_request = || Failure::new(StatusCode::BAD_REQUEST, problem.detail());
-            return refusal(&problem).unwrap_or_else(bad_request).answer(&parts);
+            return Failure::new(StatusCode::BAD_REQUEST, problem.detail()).answer(&parts);
         }
     };
     let Some(id_parts) = decimal_id(&text).ok().and_then(|id| Layout::LEAF.unpack(id).ok()) else {

@@ -8,7 +8,7 @@
 //! | `/tinyid/id/nextSegmentIdSimple` | the same | `currentId,loadingId,maxId,delta,remainder` |
 //!
 //! The status is always 200. An error has `data` null, code 5 for a token that is missing or not good for the business
-//! type, else code 6, and a message. The Simple forms have no room for errors: their body is empty then, as clients
+//! type, else code 6, and a message; where a token has a lesser scope than is needed, the message says so. The Simple forms have no room for errors: their body is empty then, as clients
 //! expect, and the reason is in this server's log (at the level debug, as anybody can cause one).
 //!
 //! `batchSize` is 1 if it is not given, and 100,000 if it is more, as tinyid does with `batch.size.max`, whatever
@@ -18,7 +18,8 @@
 //!
 //! Where the store's database has tinyid's table `tiny_id_token`, a token is good for the business types that it says,
 //! and for no other, as in tinyid. It is read when the server starts, every minute, and at SIGHUP. Tokens of this
-//! server's own are good beside them.
+//! server's own are good beside them: `nextId` needs the scope `read`, and `nextSegmentId`, which tinyid's client asks
+//! for, the scope `lease`.
 //!
 //! A segment is the interval `(currentId, maxId]` of the numbers `x` with `x % delta == remainder`, as many as the
 //! tag's step says (the first step, where it adapts), but no more than `segment_count_max` or than the tag has left. A
@@ -28,19 +29,21 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
+use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::Response;
 use serde::Serialize;
 use unalike::storage;
 
-use super::{Parameters, SegmentSize, any_but_head_and_trace, finished, grant, json, take_of_tag};
+use super::{Parameters, SegmentSize, finished, grant, json, take_of_tag};
 use crate::config::names::plain_tag;
 use crate::config::tokens::{Denied, Permit, Presented, Scope};
-use crate::http::Route;
+use crate::http::access::{Door, LEASE, Methods, READ, Route, permit};
 use crate::http::presented;
 use crate::service::Service;
 use crate::service::problem::{Kind, Problem};
+use crate::service::troubles::{Weight, note};
 use crate::words::decimal;
 use crate::words::shortened;
 
@@ -52,11 +55,31 @@ const BATCH_SIZE_MAX: u32 = 100_000;
 
 pub(super) fn routes() -> Vec<Route> {
     vec![
-        ("/tinyid/id/nextId", any_but_head_and_trace(next_id)),
-        ("/tinyid/id/nextIdSimple", any_but_head_and_trace(next_id_simple)),
-        ("/tinyid/id/nextSegmentId", any_but_head_and_trace(next_segment_id)),
-        ("/tinyid/id/nextSegmentIdSimple", any_but_head_and_trace(next_segment_id_simple)),
+        Methods::any_but_head_and_trace(ByToken::Envelope, READ, next_id).at("/tinyid/id/nextId"),
+        Methods::any_but_head_and_trace(ByToken::Simple, READ, next_id_simple).at("/tinyid/id/nextIdSimple"),
+        Methods::any_but_head_and_trace(ByToken::Envelope, LEASE, next_segment_id).at("/tinyid/id/nextSegmentId"),
+        Methods::any_but_head_and_trace(ByToken::Simple, LEASE, next_segment_id_simple)
+            .at("/tinyid/id/nextSegmentIdSimple"),
     ]
+}
+
+/// A door where the token is a parameter, in one of the two forms of answers.
+#[derive(Clone, Copy, Debug)]
+enum ByToken {
+    Envelope,
+    Simple,
+}
+
+impl Door for ByToken {
+    async fn admit(&self, service: &Service, scope: Scope, request: Request) -> Result<Request, Response> {
+        match admit(service, scope, request).await {
+            Ok(request) => Ok(request),
+            Err(refusal) => Err(match self {
+                Self::Envelope => Envelope::of(Err::<(), _>(refusal)),
+                Self::Simple => simple(Err(refusal)),
+            }),
+        }
+    }
 }
 
 async fn next_id(State(service): State<Arc<Service>>, request: Request) -> Response {
@@ -87,13 +110,13 @@ async fn next_segment_id_simple(State(service): State<Arc<Service>>, request: Re
 }
 
 async fn ids(service: &Service, request: Request) -> Result<Vec<u64>, Refusal> {
-    let (tag, permit, parameters) = permitted(service, request).await?;
+    let (tag, permit, parameters) = permitted(request)?;
     let count = batch_size(&parameters)?;
     take_of_tag(service, &permit, &tag, count).await.map_err(|problem| Refusal::of(&problem, &tag))
 }
 
 async fn segment(service: &Service, request: Request) -> Result<Segment, Refusal> {
-    let (tag, permit, _) = permitted(service, request).await?;
+    let (tag, permit, _) = permitted(request)?;
     let granted =
         grant(service, &permit, &tag, SegmentSize::TagStep).await.map_err(|problem| Refusal::of(&problem, &tag))?;
     Segment::of(granted).ok_or_else(|| {
@@ -102,9 +125,20 @@ async fn segment(service: &Service, request: Request) -> Result<Segment, Refusal
     })
 }
 
-/// The tag and the parameters of a request whose token is good for that tag, and by what permission.
-async fn permitted(service: &Service, request: Request) -> Result<(String, Permit, Parameters), Refusal> {
-    let (parts, parameters) = Parameters::of(request).await;
+/// The tag and the parameters of a request that was let in, and by what permission.
+fn permitted(request: Request) -> Result<(String, Permit, Parameters), Refusal> {
+    let (mut parts, _) = request.into_parts();
+    let permit = permit(&parts).map_err(|problem| Refusal::of(&problem, ""))?;
+    let unread = || Problem::new(Kind::Internal, "an internal error: the parameters of the request were not read");
+    let parameters: Parameters = parts.extensions.remove().ok_or_else(|| Refusal::of(&unread(), ""))?;
+    let tag = parameters.get("bizType").unwrap_or_default();
+    plain_tag(&tag).map_err(|error| Refusal::of(&error.into(), &tag))?;
+    Ok((tag, permit, parameters))
+}
+
+/// Lets a request in whose token has this scope and is good for its tag, with its parameters beside it.
+async fn admit(service: &Service, scope: Scope, request: Request) -> Result<Request, Refusal> {
+    let (mut parts, parameters) = Parameters::of(request).await;
     let parameters = parameters.map_err(|problem| Refusal::of(&problem, ""))?;
     let tag = parameters.get("bizType").unwrap_or_default();
     let token = parameters.get("token");
@@ -114,20 +148,19 @@ async fn permitted(service: &Service, request: Request) -> Result<(String, Permi
     };
     let is_tinyids = match service.tinyid_tokens.permit(token.as_deref(), &tag) {
         // Only the table says who may, as this server has no tokens of its own.
-        Some(false) if !service.tokens.are_wanted() => {
-            return Err(Refusal::of(&Denied::Unknown.into(), &tag));
-        }
+        Some(false) if !service.tokens.are_wanted() => return Err(Refusal::denied(Denied::Unknown)),
         permitted => permitted == Some(true),
     };
     let permit = if is_tinyids {
+        // tinyid's own tokens have no scopes: each is good for all that tinyid does with its business types.
         Permit::unbound()
     } else {
-        let permit = service.tokens.permit(presented, Scope::Read);
-        let permit = permit.and_then(|permit| permit.covers(&tag).map(|()| permit));
-        permit.map_err(|denied| Refusal::of(&denied.into(), &tag))?
+        let permit = service.tokens.permit(presented, scope);
+        permit.and_then(|permit| permit.covers(&tag).map(|()| permit)).map_err(Refusal::denied)?
     };
-    plain_tag(&tag).map_err(|error| Refusal::of(&error.into(), &tag))?;
-    Ok((tag, permit, parameters))
+    parts.extensions.insert(permit);
+    parts.extensions.insert(parameters);
+    Ok(Request::from_parts(parts, Body::empty()))
 }
 
 fn batch_size(parameters: &Parameters) -> Result<u32, Refusal> {
@@ -152,6 +185,19 @@ struct Refusal {
 }
 
 impl Refusal {
+    /// As tinyid tells it, and why where the token is good for something else: the one who sent it should know.
+    fn denied(denied: Denied) -> Self {
+        let is_lesser = matches!(denied, Denied::Scope { .. });
+        let problem = Problem::from(denied);
+        let Self { code, message } = Self::of(&problem, "");
+        if is_lesser {
+            // The Simple forms say nothing.
+            note(Kind::Forbidden.name(), Weight::Lasting, format!("a segment of tinyid's: {}", problem.detail()));
+            return Self { code, message: format!("{message}: {}", problem.detail()) };
+        }
+        Self { code, message }
+    }
+
     fn of(problem: &Problem, tag: &str) -> Self {
         match problem.kind() {
             Kind::Unauthorized | Kind::Forbidden => Self { code: CODE_TOKEN, message: "token is error".to_owned() },

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::{ANY, Access, Paths, WHOLE, answer, reference};
+use super::{ANY, Paths, WHOLE, answer, reference};
 use crate::http::console::{FIGURES, PAGE, SCRIPT, STYLE};
 
 /// What is said of each number over time.
@@ -17,7 +17,6 @@ pub(super) fn console(paths: &mut Paths) {
         paths.add(
             "get",
             path,
-            Access::Open,
             json!({
                 "operationId": operation,
                 "tags": ["operation"],
@@ -33,7 +32,6 @@ pub(super) fn console(paths: &mut Paths) {
     paths.add(
         "get",
         FIGURES,
-        Access::Token,
         json!({
             "operationId": "consoleFigures",
             "tags": ["operation"],

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::{ANY, Access, BODY, LEASES, POSITIVE, Paths, QUERY, STORE, WHOLE, answer, name, query, reference, sub_key};
+use super::{ANY, BODY, LEASES, POSITIVE, Paths, QUERY, STORE, WHOLE, answer, name, query, reference, sub_key};
 use crate::config::Config;
 use crate::service::problem::Kind;
 
@@ -26,8 +26,7 @@ const WORKERS: &[Kind] = &[Kind::SnowflakeUnknown, Kind::LayoutUnknown, Kind::La
 
 /// What is said of each of them.
 const SAID: &str = "An answer belongs to the request whose X-Request-Id it has: send a random one, and use no answer with \
-    another. A request that is sent again is granted something else. Needs a token with the scope lease, where tokens are \
-    wanted.";
+    another. A request that is sent again is granted something else.";
 
 fn required(mut parameter: Value) -> Value {
     parameter["required"] = true.into();
@@ -60,7 +59,7 @@ pub(super) fn grants(paths: &mut Paths, config: &Config) {
         said["tags"] = json!(["grants"]);
         let description = said["description"].as_str().unwrap_or_default();
         said["description"] = format!("{description} {SAID}").trim().into();
-        paths.add(method, path, Access::Token, said, &[QUERY, BODY, GRANTS, kinds, STORE, ANY]);
+        paths.add(method, path, said, &[QUERY, BODY, GRANTS, kinds, STORE, ANY]);
     };
     add(
         paths,

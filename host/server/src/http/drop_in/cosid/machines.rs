@@ -31,8 +31,11 @@
 //! refused until their leases have ended.
 //!
 //! Errors are CosId's, with the status 400: `M-01` when all machine ids are leased, `M-02` when nothing is known of the
-//! instance, `M-03` when its machine id was ended. Where tokens are required, the first machine id of a namespace needs
-//! the scope `admin`.
+//! instance, `M-03` when its machine id was ended.
+//!
+//! Where tokens are required, all of these need the scope `lease`, and the first machine id of a namespace the scope
+//! `admin`. Give such a token to trusted programs only: who knows the name of an instance can end its machine id, be
+//! given it afterwards, and then make the ids that the instance makes.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -40,17 +43,15 @@ use std::time::Instant;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use axum::routing::post;
 use jiff::SignedDuration;
 use serde::Serialize;
 use unalike::storage::{LeaseAcquire, LeaseExtend, LeaseLimits, LeaseRecord, LeaseStore, StoreError};
 use unalike::{Clock, Layout, LayoutFields, SystemClock};
 
-use super::super::{Parameters, json, path_of, permit};
-use super::{JSON, refuse_as, whole};
-use crate::config::tokens::Scope;
-use crate::http::Route;
-use crate::http::presented;
+use super::super::{Parameters, json, path_of};
+use super::{JSON, methods, refuse_as, whole};
+use crate::config::tokens::{Denied, Scope};
+use crate::http::access::{LEASE, Route, permit};
 use crate::service::Service;
 use crate::service::leases::SharedLeases;
 use crate::service::problem::{Kind, Of, Problem};
@@ -62,8 +63,8 @@ pub(crate) const MACHINE_BITS_MAX: u64 = 20;
 /// Some of CosId's generators count seconds: no second belongs to two leases.
 const TICK_MS: u32 = 1_000;
 
-pub(super) fn routes() -> Vec<Route> {
-    vec![("/machines/{namespace}", post(distribute).patch(guard).delete(revert))]
+pub(super) fn route() -> Route {
+    methods().post(LEASE, distribute).patch(LEASE, guard).delete(LEASE, revert).at("/machines/{namespace}")
 }
 
 /// Why there is no machine id, in CosId's words where it has some.
@@ -148,13 +149,13 @@ struct MachineRequest<'s> {
     instance: String,
     parameters: Parameters,
     /// Whether the namespace may be begun.
-    may_begin: Result<(), Problem>,
+    may_begin: Result<(), Denied>,
 }
 
 impl<'s> MachineRequest<'s> {
     async fn of(service: &'s Service, request: Request) -> Result<Self, Problem> {
         let (mut parts, _) = request.into_parts();
-        let permit = permit(service, &parts.headers, &parts.extensions)?;
+        let permit = permit(&parts)?;
         let namespace: String = path_of(&mut parts).await?;
         permit.covers(&namespace)?;
         let parameters = Parameters::of_query(&parts);
@@ -174,10 +175,7 @@ impl<'s> MachineRequest<'s> {
                 return Err(Problem::new(Kind::QueryInvalid, what));
             }
         }
-        let may_begin = service
-            .tokens
-            .check(presented(&parts.headers, &parts.extensions), Scope::Admin, &namespace)
-            .map_err(Problem::from);
+        let may_begin = permit.has(Scope::Admin);
         let leases = service.stores().leases().shared().map_err(|why| Problem::new(Kind::LeasesMissing, why))?;
         leases.steps.read(Instant::now(), SystemClock.now_ms());
         Ok(Self { leases, namespace, instance, parameters, may_begin })
@@ -304,10 +302,10 @@ async fn acquire(service: &Service, request: Request) -> Result<MachineState, Fa
     let layout = layout(bits)?;
     let horizon_ms = asked.horizon_ms()?;
     let namespace = format!("{}{bits}", asked.prefix());
-    if let Err(problem) = &asked.may_begin
+    if let Err(denied) = &asked.may_begin
         && !asked.store().namespaces().await?.contains(&namespace)
     {
-        return Err(Problem::new(problem.kind(), problem.detail()).into());
+        return Err(Problem::from(denied.clone()).into());
     }
     asked.check_width(bits).await?;
     let is_stable = asked.parameters.get("stable").is_some_and(|stable| stable.eq_ignore_ascii_case("true"));

@@ -103,10 +103,13 @@ async fn answer(request: &Head<'_>, count_max: u32, source: &impl Source) -> Res
     // Without HEAD: an id would be lost that nobody sees.
     let (is_allowed, allow) = match route {
         Route::Sequence(_) | Route::Snowflake(_) => (matches!(method, Method::Get | Method::Post), "GET, POST"),
-        Route::Live | Route::Ready => (matches!(method, Method::Get | Method::Head), "GET, HEAD"),
+        // Load balancers ask by OPTIONS, too.
+        Route::Live | Route::Ready => {
+            (matches!(method, Method::Get | Method::Head | Method::Options), "GET, HEAD, OPTIONS")
+        }
     };
     if !is_allowed {
-        let advice = if allow == "GET, POST" { "GET or POST" } else { "GET" };
+        let advice = if allow == "GET, POST" { "GET or POST" } else { "GET or OPTIONS" };
         let problem = Problem::method_not_allowed(name_of(method), advice);
         return Err(Refused { problem, allow: Some(allow) });
     }

@@ -68,6 +68,9 @@ use crate::words::{likeliest, shortened};
 
 pub(crate) use traffic::{Arrival, Traffic};
 
+/// Where load balancers ask whether the server may be sent requests.
+const READY: &str = "/health/ready";
+
 /// Where most requests go.
 const SEQUENCES: &str = "/v1/sequences/{tag}/ids";
 const SNOWFLAKES: &str = "/v1/snowflakes/{name}/ids";
@@ -99,8 +102,8 @@ fn routes(config: &Config, metrics: Arc<Metrics>, console: Arc<console::Console>
         own().get(Needs::Nothing, console::style).at(console::STYLE),
         own().get(Needs::Nothing, console::script).at(console::SCRIPT),
         own().get(READ, metrics::render).with(metrics).at("/metrics"),
-        own().get(Needs::Nothing, live).at("/health/live"),
-        own().get(Needs::Nothing, ready).at("/health/ready"),
+        own().get(Needs::Nothing, live).options(Needs::Nothing, live).at("/health/live"),
+        own().get(Needs::Nothing, ready).options(Needs::Nothing, ready).at(READY),
     ];
     let drop_ins = config.drop_ins().into_iter().flat_map(drop_in::routes);
     let routes = routes.into_iter().chain(drop_ins).fold(Routes::default(), Routes::with);
@@ -305,7 +308,7 @@ impl Front {
         response
     }
 
-    async fn route(&self, request: Request<Body>) -> Response {
+    async fn route(&self, mut request: Request<Body>) -> Response {
         #[cfg(feature = "component")]
         if let Some(component) = &self.component
             && !component::is_servers(request.uri().path())
@@ -313,8 +316,11 @@ impl Front {
             return component.answer(&self.service, request).await;
         }
         let method = request.method().clone();
+        if doors::is_plain_check(&request) {
+            *request.uri_mut() = Uri::from_static(READY);
+        }
         #[cfg(feature = "component")]
-        let component = self.component.as_ref().filter(|_| request.uri().path() == component::READY);
+        let component = self.component.as_ref().filter(|_| request.uri().path() == READY);
         let Ok(response) = self.router.clone().call(request).await;
         #[cfg(feature = "component")]
         if let Some(component) = component

@@ -4,9 +4,11 @@
 #![expect(clippy::panic_in_result_fn, reason = "a test that cannot go on fails")]
 
 use std::io::{Read, Write};
+use std::sync::Arc;
 
 use anyhow::Context;
 use serde_json::{Value, json};
+use tempfile::TempDir;
 use unalike_tests::server::{Client, Server};
 
 const ORDER: &str = "/v1/sequences/order/ids";
@@ -136,7 +138,7 @@ fn other_names_are_allowed_by_configuration_and_any_where_tokens_are_wanted() ->
         assert_eq!(named(name).get(ORDER)?.status, 200, "{name}");
     }
     assert_eq!(named("other.example").get(ORDER)?.status, 421);
-    let directory = std::sync::Arc::new(tempfile::TempDir::new()?);
+    let directory = Arc::new(TempDir::new()?);
     let token = "a-token-that-may-do-everything";
     let file = format!("[[tokens]]\nname = \"all\"\ntoken = \"{token}\"\nscope = \"admin\"\n");
     std::fs::write(directory.path().join("tokens.toml"), file)?;
@@ -179,6 +181,50 @@ fn what_is_no_request_is_told_so() -> anyhow::Result<()> {
     assert_eq!((status, body.as_str()), (200, r#"{"tag":"order","ids":["1"]}"#), "nothing was lost");
     let open = Server::start_with(["--allowed-hosts", "*"])?;
     assert_eq!(raw(&open, format!("GET {ORDER} HTTP/1.0\r\n\r\n").as_bytes())?.0, 200);
+    Ok(())
+}
+
+#[test]
+fn a_load_balancer_s_plainest_check_is_answered() -> anyhow::Result<()> {
+    // HAProxy's `option httpchk`, with an address and without; its older manuals have the asterisk.
+    const PLAIN: [&str; 4] = ["/health/live", "/health/ready", "/", "*"];
+    let check = |server: &Server, path: &str, host: &str| {
+        raw(server, format!("OPTIONS {path} HTTP/1.0\r\n{host}\r\n").as_bytes())
+    };
+    let server = Server::start_with(["--drain-ms", "60000"])?;
+    for path in PLAIN {
+        for host in ["", "host: nobody.example\r\n"] {
+            let (status, body) = check(&server, path, host)?;
+            let what = if path == "/health/live" { r#"{"status":"live"}"# } else { r#"{"status":"ready"}"# };
+            assert_eq!((status, body.as_str()), (200, what), "{path} {host}");
+        }
+    }
+    for (method, path) in [("GET", "/"), ("HEAD", "/"), ("POST", "*"), ("OPTIONS", ORDER), ("OPTIONS", "/nothing")] {
+        let (status, _) = raw(&server, format!("{method} {path} HTTP/1.0\r\n\r\n").as_bytes())?;
+        assert_eq!(status, 400, "{method} {path}: no check, and there is no Host");
+    }
+    let answer = server.client().send("OPTIONS", ORDER, "text/plain", "")?;
+    assert_eq!((answer.status, answer.header("allow")), (405, Some("GET, POST")));
+    assert_eq!(server.get("/")?.status, 404);
+    // It is about to end: all are to look elsewhere, although it still serves.
+    server.signal(libc::SIGTERM)?;
+    server.wait_for_log("ending; another signal", 1)?;
+    for path in PLAIN {
+        let (status, body) = check(&server, path, "")?;
+        if path == "/health/live" {
+            assert_eq!(status, 200);
+        } else {
+            assert_eq!((status, problem(&body)?.as_str()), (503, "closing"), "{path}");
+        }
+    }
+    // A check needs no token, either.
+    let directory = Arc::new(TempDir::new()?);
+    let tokens = "[[tokens]]\nname = \"a\"\ntoken = \"0123456789abcdef\"\nscope = \"read\"\n";
+    std::fs::write(directory.path().join("tokens.toml"), tokens)?;
+    let server = Server::start_in(directory, ["--tokens", "tokens.toml"].map(str::to_owned).to_vec())?;
+    for path in PLAIN {
+        assert_eq!(check(&server, path, "")?.0, 200, "{path}");
+    }
     Ok(())
 }
 

@@ -127,6 +127,8 @@ fn asked() -> Vec<Asked> {
         ("GET", "/metrics", "/metrics".to_owned(), read),
         ("GET", "/health/live", "/health/live".to_owned(), any),
         ("GET", "/health/ready", "/health/ready".to_owned(), any),
+        ("OPTIONS", "/health/live", "/health/live".to_owned(), any),
+        ("OPTIONS", "/health/ready", "/health/ready".to_owned(), any),
         ("GET", "/openapi.json", "/openapi.json".to_owned(), any),
         ("GET", "/ids", "/ids".to_owned(), read),
         ("GET", "/ids/{name}", "/ids/order".to_owned(), read),

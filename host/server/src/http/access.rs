@@ -110,6 +110,10 @@ impl<D: Door> Methods<D> {
         self.on(Method::DELETE, MethodFilter::DELETE, needs, handler)
     }
 
+    pub(super) fn options<H: Handler<T, Arc<Service>>, T: 'static>(self, needs: Needs, handler: H) -> Self {
+        self.on(Method::OPTIONS, MethodFilter::OPTIONS, needs, handler)
+    }
+
     fn on<H, T>(mut self, method: Method, filter: MethodFilter, needs: Needs, handler: H) -> Self
     where
         H: Handler<T, Arc<Service>>,

@@ -12,15 +12,12 @@ use strum::VariantArray as _;
 use tokio::sync::Mutex;
 use unalike::wasi::{ServiceCounts, ServiceError};
 
-use super::presented;
+use super::{READY, presented};
 use crate::config::tokens::Scope;
 use crate::http::request_id::{self, X_REQUEST_ID};
 use crate::service::problem::{Kind, Problem};
 use crate::service::troubles::{Weight, note, quietly};
 use crate::service::{CHECK_KEPT, Service};
-
-/// Where a component is asked whether it is ready. Its answer is a part of the server's own, which has the same path.
-pub(super) const READY: &str = "/health/ready";
 
 /// What is read of a problem that a component answers. None of its own is longer.
 const PROBLEM_BYTES_MAX: usize = 16 * 1024;
@@ -88,6 +85,7 @@ impl Component {
         problem
     }
 
+    /// Its answer is a part of the server's own, which has the same path.
     async fn ask_if_ready(&self) -> Option<Problem> {
         let request = Request::get(READY).header(HOST, "localhost").body(Body::empty());
         let request = request.inspect_err(|error| tracing::error!(%error, "a request cannot be made")).ok()?;

@@ -51,6 +51,17 @@ const OF_ELEMENTS: [&[u8]; 4] = [b"image/", b"audio/", b"video/", b"text/css"];
 /// Those who watch over a server know its address and nothing else.
 const HEALTH: &str = "/health/";
 
+/// Whether it is the check of a load balancer that was told no path, as HAProxy's `option httpchk` sends it: it asks
+/// whether the server is ready, and nothing else is answered so.
+pub(crate) fn is_plain_check<B>(request: &Request<B>) -> bool {
+    *request.method() == Method::OPTIONS && matches!(request.uri().path(), "/" | "*")
+}
+
+/// Whether it asks about the server's health, which needs no name of the server.
+fn is_check<B>(request: &Request<B>) -> bool {
+    request.uri().path().starts_with(HEALTH) || is_plain_check(request)
+}
+
 /// The doors of one server.
 #[derive(Debug)]
 pub(crate) struct Doors {
@@ -169,13 +180,13 @@ impl Doors {
             (None, _) if request.version() == Version::HTTP_2 && target.is_some() => target.unwrap_or_default(),
             (None, _) if request.version() >= Version::HTTP_11 => return invalid("the request has no Host"),
             // Load balancers look at a server's health so. A name that nobody says is none of the server's.
-            (None, _) if self.names.is_none() || request.uri().path().starts_with(HEALTH) => return Ok(None),
+            (None, _) if self.names.is_none() || is_check(request) => return Ok(None),
             (None, _) => return invalid("the request has no Host, without which HTTP/1.0 reaches only /health/"),
             (Some(host), None) => host.as_bytes(),
         };
         for given in [Some(host), target].into_iter().flatten() {
             let Some(name) = name_of(given) else { return invalid("the Host is neither a name nor an address") };
-            if !self.knows(name) && !request.uri().path().starts_with(HEALTH) {
+            if !self.knows(name) && !is_check(request) {
                 let name = shortened(name);
                 let detail = format!(
                     "this server does not go by the name {name:?}: use its address, or allow the name (--allowed-hosts)"

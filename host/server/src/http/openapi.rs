@@ -16,9 +16,9 @@ use axum::http::header::{CONTENT_TYPE, HeaderValue};
 use serde_json::{Map, Value, json};
 use unalike::{ID_MAX, Text, encode};
 
-use super::Routes;
 use super::access::{Methods, Needs, OWN, Route};
 use super::drop_in::MACHINE_BITS_MAX;
+use super::{READY, Routes};
 use crate::config::Config;
 use crate::config::drop_in::DropIn;
 use crate::config::formats::Notation;
@@ -702,12 +702,12 @@ fn decode(paths: &mut Paths) {
     );
 }
 
-fn operation(paths: &mut Paths) {
+fn health(paths: &mut Paths, method: &str, by: &str) {
     paths.add(
-        "get",
+        method,
         "/health/live",
         json!({
-            "operationId": "live",
+            "operationId": format!("live{by}"),
             "tags": ["operation"],
             "summary": "Whether the process serves requests",
             "description": "Nothing is said about the store.",
@@ -718,10 +718,10 @@ fn operation(paths: &mut Paths) {
         &[ANY],
     );
     paths.add(
-        "get",
-        "/health/ready",
+        method,
+        READY,
         json!({
-            "operationId": "ready",
+            "operationId": format!("ready{by}"),
             "tags": ["operation"],
             "summary": "Whether ids can be issued: the store answers, or what it granted before still lasts",
             "description": "What the store said is kept for a second. While the store is down it is covered as long as every tag that is used has numbers left: the answer \
@@ -733,6 +733,13 @@ fn operation(paths: &mut Paths) {
         }),
         &[&[Kind::Closing, Kind::Exhausted, Kind::GrantRefused, Kind::Rebuilt], LEASES, STORE, ANY],
     );
+}
+
+fn operation(paths: &mut Paths) {
+    // Load balancers ask by either.
+    for (method, by) in [("get", ""), ("options", "ByOptions")] {
+        health(paths, method, by);
+    }
     paths.add(
         "get",
         "/metrics",

@@ -39,10 +39,9 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use axum::body::Body;
-use axum::extract::{FromRequestParts, Path, State};
-use axum::http::header::{ALLOW, AUTHORIZATION, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HeaderValue};
-use axum::http::request::Parts;
-use axum::http::{Extensions, HeaderMap, Method, Request, StatusCode, Uri, Version};
+use axum::extract::State;
+use axum::http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, HeaderValue};
+use axum::http::{Method, Request, StatusCode, Uri, Version};
 use axum::response::{IntoResponse, Response};
 use axum::{Json, Router};
 use clap::ValueEnum as _;
@@ -50,21 +49,18 @@ use hyper::body::{Body as _, Incoming};
 use serde_json::json;
 use tower_service::Service as _;
 use tracing::Level;
-use unalike::storage::{split_tag, validate_tag};
+use unalike::storage::validate_tag;
 
-use self::access::{ADMIN, IDS, LEASE, Methods, Needs, OWN, READ, Route};
+use self::access::{ADMIN, IDS, LEASE, Methods, Needs, OWN, READ, Route, refused_method};
 use self::body::RequestBody;
 use self::metrics::Metrics;
 use crate::config::Config;
-use crate::config::clients::ClientNames;
 use crate::config::drop_in::DropIn;
-use crate::config::names::plain_tag;
-use crate::config::tokens::Presented;
 use crate::http::doors::{Doors, Page};
 use crate::http::request_id::X_REQUEST_ID;
 use crate::service::Service;
 use crate::service::problem::{Kind, Problem};
-use crate::words::{likeliest, shortened};
+use crate::words::likeliest;
 
 pub(crate) use traffic::{Arrival, Traffic};
 
@@ -379,11 +375,6 @@ impl Future for FrontAnswer<'_> {
     }
 }
 
-fn refused_method(method: &Method, allow: HeaderValue) -> Response {
-    let problem = Problem::method_not_allowed(method, allow.to_str().unwrap_or_default());
-    ([(ALLOW, allow)], problem).into_response()
-}
-
 /// [`Front::route`] has it say which methods there are.
 async fn method_not_allowed(method: Method) -> Problem {
     Problem::method_not_allowed(&method, "")
@@ -462,63 +453,7 @@ async fn ready(State(service): State<Arc<Service>>) -> Result<Json<serde_json::V
     service.ready().await.map(Json)
 }
 
-/// The one parameter of a path, percent-decoded.
-struct Name(String);
-
-impl<S: Send + Sync> FromRequestParts<S> for Name {
-    type Rejection = Problem;
-
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
-        match Path::<String>::from_request_parts(parts, state).await {
-            // An empty or a long one is answered by whoever looks it up.
-            Ok(Path(name)) if split_tag(&name).1.is_none() => Ok(Self(name)),
-            Ok(Path(name)) => plain_tag(&name).map(|()| Self(name)).map_err(Problem::from),
-            Err(_) => Err(Problem::new(Kind::TagInvalid, "the name is not UTF-8 once percent-decoded")
-                .with("path", shortened(parts.uri.path()))),
-        }
-    }
-}
-
 /// A body of finished JSON or text.
 fn finished(content_type: &'static str, body: Vec<u8>) -> Response {
     ([(CONTENT_TYPE, HeaderValue::from_static(content_type))], body).into_response()
-}
-
-/// Who a connection is from, as its certificate says: with each of its requests.
-#[derive(Clone, Debug)]
-pub(crate) struct Client(pub(crate) Arc<ClientNames>);
-
-/// What a request shows of who sent it.
-pub(crate) fn presented<'a>(headers: &'a HeaderMap, extensions: &'a Extensions) -> Presented<'a> {
-    let token = bearer(headers);
-    let client = if token.is_none() { extensions.get().map(|Client(names)| &**names) } else { None };
-    Presented { token, client }
-}
-
-/// The token in the header `Authorization: Bearer TOKEN`. Another scheme counts as none.
-pub(crate) fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
-    let value = headers.get(AUTHORIZATION)?.as_bytes();
-    let (scheme, token) = value.split_at_checked(7)?;
-    scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_bearer_scheme_is_read() {
-        let presented = |value: &'static str| {
-            let mut headers = HeaderMap::new();
-            headers.insert(AUTHORIZATION, value.parse().unwrap());
-            bearer(&headers).map(<[u8]>::to_vec)
-        };
-        for value in ["Bearer abc", "bearer abc", "BEARER  abc "] {
-            assert_eq!(presented(value).as_deref(), Some(&b"abc"[..]), "{value}");
-        }
-        for value in ["Basic abc", "abc", "Bearer", "Bearerabc"] {
-            assert_eq!(presented(value), None, "{value}");
-        }
-        assert_eq!(bearer(&HeaderMap::new()), None);
-    }
 }

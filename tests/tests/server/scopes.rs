@@ -50,21 +50,21 @@ struct Asked {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Told {
-    ByStatus,
+    Status,
     /// tinyid's status is always 200.
-    ByCode,
+    Code,
     /// Nor has this form of it room for a code.
-    ByNothing,
+    Nothing,
 }
 
 impl Told {
     /// The status of what this answer means: 200 stands for whatever was let in.
     fn status(self, answer: &Answer) -> u16 {
         match self {
-            Self::ByStatus if matches!(answer.status, 401 | 403) => answer.status,
-            Self::ByCode if answer.body.contains(r#""code":5,"message":"token is error: this needs the scope"#) => 403,
-            Self::ByCode if answer.body.contains(r#""code":5,"#) => 401,
-            Self::ByNothing if answer.body.is_empty() => 403,
+            Self::Status if matches!(answer.status, 401 | 403) => answer.status,
+            Self::Code if answer.body.contains(r#""code":5,"message":"token is error: this needs the scope"#) => 403,
+            Self::Code if answer.body.contains(r#""code":5,"#) => 401,
+            Self::Nothing if answer.body.is_empty() => 403,
             _ => 200,
         }
     }
@@ -145,15 +145,15 @@ fn asked() -> Vec<Asked> {
         ("PATCH", "/machines/{namespace}", format!("/machines/shop?{machine}"), grants),
         ("DELETE", "/machines/{namespace}", format!("/machines/shop?{machine}"), grants),
     ];
-    let by_status = |(method, template, url, scope)| Asked { method, template, url, scope, told: Told::ByStatus };
+    let by_status = |(method, template, url, scope)| Asked { method, template, url, scope, told: Told::Status };
     let any_method = [
-        ("/api/segment/get/{key}", "/api/segment/get/order", read, Told::ByStatus),
-        ("/api/snowflake/get/{key}", "/api/snowflake/get/order", read, Told::ByStatus),
-        ("/decodeSnowflakeId", "/decodeSnowflakeId?snowflakeId=1169786042799259000", read, Told::ByStatus),
-        ("/tinyid/id/nextId", "/tinyid/id/nextId?bizType=order", read, Told::ByCode),
-        ("/tinyid/id/nextIdSimple", "/tinyid/id/nextIdSimple?bizType=order", read, Told::ByNothing),
-        ("/tinyid/id/nextSegmentId", "/tinyid/id/nextSegmentId?bizType=order", grants, Told::ByCode),
-        ("/tinyid/id/nextSegmentIdSimple", "/tinyid/id/nextSegmentIdSimple?bizType=order", grants, Told::ByNothing),
+        ("/api/segment/get/{key}", "/api/segment/get/order", read, Told::Status),
+        ("/api/snowflake/get/{key}", "/api/snowflake/get/order", read, Told::Status),
+        ("/decodeSnowflakeId", "/decodeSnowflakeId?snowflakeId=1169786042799259000", read, Told::Status),
+        ("/tinyid/id/nextId", "/tinyid/id/nextId?bizType=order", read, Told::Code),
+        ("/tinyid/id/nextIdSimple", "/tinyid/id/nextIdSimple?bizType=order", read, Told::Nothing),
+        ("/tinyid/id/nextSegmentId", "/tinyid/id/nextSegmentId?bizType=order", grants, Told::Code),
+        ("/tinyid/id/nextSegmentIdSimple", "/tinyid/id/nextSegmentIdSimple?bizType=order", grants, Told::Nothing),
     ];
     let any_method = any_method.into_iter().flat_map(|(template, url, scope, told)| {
         ANY_METHOD.map(|method| Asked { method, template, url: url.to_owned(), scope, told })
@@ -178,7 +178,7 @@ fn a_token_is_good_for_its_scope_on_every_path_and_for_no_more() -> anyhow::Resu
         let needed = scope.map(|scope| SCOPES.iter().position(|known| *known == scope));
         let denied = |status: u16| match (told, needed) {
             (_, None) => 200,
-            (Told::ByNothing, _) => 403,
+            (Told::Nothing, _) => 403,
             _ => status,
         };
         assert_eq!(status(&server.client())?, denied(401), "{method} {template} without a token");

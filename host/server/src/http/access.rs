@@ -12,18 +12,21 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 use axum::Extension;
-use axum::extract::{FromRequestParts, Request};
+use axum::extract::{FromRequestParts, Path, Request};
 use axum::handler::Handler;
-use axum::http::Method;
-use axum::http::header::HeaderValue;
+use axum::http::header::{ALLOW, AUTHORIZATION, HeaderValue};
 use axum::http::request::Parts;
+use axum::http::{Extensions, HeaderMap, Method};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodFilter, MethodRouter, any, on};
+use unalike::storage::split_tag;
 
-use super::{Name, presented, refused_method};
-use crate::config::tokens::{Denied, Permit, Scope};
+use crate::config::clients::ClientNames;
+use crate::config::names::plain_tag;
+use crate::config::tokens::{Denied, Permit, Presented, Scope};
 use crate::service::Service;
 use crate::service::problem::{Kind, Problem};
+use crate::words::shortened;
 
 /// What a request needs, where tokens are required.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -236,4 +239,66 @@ impl<S: Send + Sync> FromRequestParts<S> for Named {
 pub(super) fn permit(parts: &Parts) -> Result<Permit, Problem> {
     let missing = || Problem::new(Kind::Internal, "an internal error: this route does not say which token it needs");
     parts.extensions.get::<Permit>().cloned().ok_or_else(missing)
+}
+
+/// The one parameter of a path, percent-decoded.
+pub(super) struct Name(pub(super) String);
+
+impl<S: Send + Sync> FromRequestParts<S> for Name {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        match Path::<String>::from_request_parts(parts, state).await {
+            // An empty or a long one is answered by whoever looks it up.
+            Ok(Path(name)) if split_tag(&name).1.is_none() => Ok(Self(name)),
+            Ok(Path(name)) => plain_tag(&name).map(|()| Self(name)).map_err(Problem::from),
+            Err(_) => Err(Problem::new(Kind::TagInvalid, "the name is not UTF-8 once percent-decoded")
+                .with("path", shortened(parts.uri.path()))),
+        }
+    }
+}
+
+/// Who a connection is from, as its certificate says: with each of its requests.
+#[derive(Clone, Debug)]
+pub(crate) struct Client(pub(crate) Arc<ClientNames>);
+
+/// What a request shows of who sent it.
+pub(crate) fn presented<'a>(headers: &'a HeaderMap, extensions: &'a Extensions) -> Presented<'a> {
+    let token = bearer(headers);
+    let client = if token.is_none() { extensions.get().map(|Client(names)| &**names) } else { None };
+    Presented { token, client }
+}
+
+/// The token in the header `Authorization: Bearer TOKEN`. Another scheme counts as none.
+pub(crate) fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
+    let value = headers.get(AUTHORIZATION)?.as_bytes();
+    let (scheme, token) = value.split_at_checked(7)?;
+    scheme.eq_ignore_ascii_case(b"bearer ").then(|| token.trim_ascii())
+}
+
+/// Which methods there are.
+pub(super) fn refused_method(method: &Method, allow: HeaderValue) -> Response {
+    let problem = Problem::method_not_allowed(method, allow.to_str().unwrap_or_default());
+    ([(ALLOW, allow)], problem).into_response()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_bearer_scheme_is_read() {
+        let presented = |value: &'static str| {
+            let mut headers = HeaderMap::new();
+            headers.insert(AUTHORIZATION, value.parse().unwrap());
+            bearer(&headers).map(<[u8]>::to_vec)
+        };
+        for value in ["Bearer abc", "bearer abc", "BEARER  abc "] {
+            assert_eq!(presented(value).as_deref(), Some(&b"abc"[..]), "{value}");
+        }
+        for value in ["Basic abc", "abc", "Bearer", "Bearerabc"] {
+            assert_eq!(presented(value), None, "{value}");
+        }
+        assert_eq!(bearer(&HeaderMap::new()), None);
+    }
 }

@@ -12,7 +12,8 @@ use strum::VariantArray as _;
 use tokio::sync::Mutex;
 use unalike::wasi::{ServiceCounts, ServiceError};
 
-use super::{READY, presented};
+use super::READY;
+use super::access::presented;
 use crate::config::tokens::Scope;
 use crate::http::request_id::{self, X_REQUEST_ID};
 use crate::service::problem::{Kind, Problem};

@@ -7,9 +7,9 @@ use axum::extract::State;
 use axum::http::Uri;
 use axum::response::{IntoResponse, Response};
 
-use super::access::Permitted;
+use super::access::{Name, Permitted};
+use super::layouts;
 use super::query::{Parameters, invalid};
-use super::{Name, layouts};
 use crate::config::formats::{Notation, ReadText, Refusal};
 use crate::config::names::plain_tag;
 use crate::service::Service;

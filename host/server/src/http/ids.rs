@@ -8,11 +8,10 @@ use axum::http::{HeaderMap, Method, Request as HttpRequest};
 use axum::response::Response;
 use unalike::storage::StoreIdentity;
 
-use super::access::{IDS, Named};
+use super::access::{IDS, Named, presented};
 use super::finished;
 use super::query::{Parameters, invalid};
 use crate::config::formats::{FormatRequest, Notation, shard_key};
-use crate::http::presented;
 use crate::service::Service;
 use crate::service::issue::{IdForm, Issued, Owner, Written};
 use crate::service::problem::Problem;

@@ -8,7 +8,7 @@ use axum::http::Uri;
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 
-use super::Name;
+use super::access::Name;
 use super::query::{Parameters, invalid};
 use crate::config::layouts::{IdRange, LAYOUT_DEFAULT, LayoutFigures, RangeError};
 use crate::service::Service;

@@ -17,7 +17,7 @@ use tokio_rustls::server::TlsStream;
 use super::{Connections, Order, Phase, Served, Watched, part_with};
 use crate::config::clients::ClientNames;
 use crate::config::tls::HTTP2;
-use crate::http::Client;
+use crate::http::access::Client;
 use crate::service::problem::{Kind, Problem};
 
 /// What the client begins with, which is still to be read; none if it is gone, as those are who only look whether

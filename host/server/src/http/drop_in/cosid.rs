@@ -12,10 +12,11 @@
 //! 1` and the step `step` if it does not exist, and else changes nothing, whatever it says: so a client may repeat it.
 //! Where the store has no place for a step, as in CosId's own tables and keys, the tag has none of its own: clients say
 //! theirs with each segment.
-//! Where tokens are required, ids need the scope `read`, and segments and machine ids the scope `lease`, as they do under
-//! `/v1`. Creating needs the scope `admin`, as it does under `/v1/tags`. `PATCH` needs no `POST` before it where tags are created on first use, so a restart of this server takes nothing from running clients. A
-//! step is 1 to `segment_count_max`, and a segment has exactly as many numbers: the client reckons its first id from
-//! `max`. One that the tag has not left is refused, and takes none.
+//! Where tokens are required, ids need the scope `read`, and segments and machine ids the scope `lease`, as they do
+//! under `/v1`. Creating needs the scope `admin`, as it does under `/v1/tags`. `PATCH` needs no `POST` before it where
+//! tags are created on first use, so a restart of this server takes nothing from running clients. A step is 1 to
+//! `segment_count_max`, and a segment has exactly as many numbers: the client reckons its first id from `max`. One that
+//! the tag has not left is refused, and takes none.
 //!
 //! An error is `{"code":"..","msg":"..","errors":[]}`. The code is `400` for a parameter that is missing or no number,
 //! `401` and `403` for a token, else CosId's `500`. The status is 401 and 403 for a token, 400 for all else that asking

@@ -8,8 +8,9 @@
 //! | `/tinyid/id/nextSegmentIdSimple` | the same | `currentId,loadingId,maxId,delta,remainder` |
 //!
 //! The status is always 200. An error has `data` null, code 5 for a token that is missing or not good for the business
-//! type, else code 6, and a message; where a token has a lesser scope than is needed, the message says so. The Simple forms have no room for errors: their body is empty then, as clients
-//! expect, and the reason is in this server's log (at the level debug, as anybody can cause one).
+//! type, else code 6, and a message; where a token has a lesser scope than is needed, the message says so. The Simple
+//! forms have no room for errors: their body is empty then, as clients expect, and the reason is in this server's log
+//! (at the level debug, as anybody can cause one; a scope that is too little is told as requests that fail are).
 //!
 //! `batchSize` is 1 if it is not given, and 100,000 if it is more, as tinyid does with `batch.size.max`, whatever
 //! `count_max` is: no answer without an error ever has fewer ids than tinyid's would. It is an error if it is no
@@ -39,8 +40,7 @@ use unalike::storage;
 use super::{Parameters, SegmentSize, finished, grant, json, take_of_tag};
 use crate::config::names::plain_tag;
 use crate::config::tokens::{Denied, Permit, Presented, Scope};
-use crate::http::access::{Door, LEASE, Methods, READ, Route, permit};
-use crate::http::presented;
+use crate::http::access::{Door, LEASE, Methods, READ, Route, permit, presented};
 use crate::service::Service;
 use crate::service::problem::{Kind, Problem};
 use crate::service::troubles::{Weight, note};

@@ -36,7 +36,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use unalike_storage::{
-    HostsUrl, JoinedStripe, LeaseLimits, SegmentLayer, SegmentStore, StoreError, Stripe, TagCreation,
+    HostsUrl, JoinedStripe, LeaseLimits, SegmentLayer, SegmentStore, ShellWord, StoreError, Stripe, TagCreation,
 };
 
 pub use crate::leases::EtcdLeases;
@@ -167,7 +167,8 @@ impl EtcdOptions {
     /// ```
     #[must_use]
     pub fn role_commands(&self, user: &str) -> Vec<String> {
-        let (user, prefix) = (quoted(user), quoted(&format!("{}/", self.prefix)));
+        let prefix = format!("{}/", self.prefix);
+        let (user, prefix) = (ShellWord(user), ShellWord(&prefix));
         vec![
             format!("etcdctl role add {user}"),
             format!("etcdctl role grant-permission {user} --prefix=true readwrite {prefix}"),
@@ -252,11 +253,6 @@ impl EtcdOptions {
     pub(crate) fn paths(&self) -> Paths {
         Paths { prefix: self.prefix.clone() }
     }
-}
-
-/// For a shell.
-fn quoted(text: &str) -> String {
-    format!("'{}'", text.replace('\'', r"'\''"))
 }
 
 impl fmt::Debug for EtcdOptions {
@@ -381,7 +377,7 @@ mod tests {
         assert_eq!((options.user.as_deref(), options.password.as_str()), (Some("ids"), "p/w"));
         assert_eq!(options.request_timeout, Duration::from_millis(5));
         assert!(!format!("{options:?}").contains("p/w"));
-        assert_eq!(quoted("o'b"), r"'o'\''b'");
+        assert!(options.role_commands("o'b")[0].ends_with(r"'o'\''b'"));
     }
 
     #[test]

@@ -22,6 +22,7 @@ mod policies;
 mod process;
 mod random;
 mod segments;
+mod shell;
 mod stripes;
 mod tag_rows;
 
@@ -48,6 +49,7 @@ pub use segments::{
     TagRecord, TailsReleased, shown, split_tag, sub_tag, validate_allocate, validate_new_tag, validate_policies,
     validate_raise, validate_tag,
 };
+pub use shell::ShellWord;
 pub use stripes::{StripedStore, hand_over, resize_stripes};
 pub use tag_rows::TagRows;
 pub use unalike_core::{

@@ -709,11 +709,90 @@ fn tags_go_on_in_another_store() {
     let here = "sqlite://unalike.sqlite?create=false";
     let ran = run(at, ["--store", here, "tags", "import", "--from", "sqlite://old.sqlite", "--tag", "later"]).unwrap();
     let finish = format!(
-        "finish it with: unalike --store '{here}' tags import --from 'sqlite://old.sqlite' --tag \"later\" --at 1"
+        "finish it with: unalike --store '{here}' tags import --from 'sqlite://old.sqlite' --tag='later' --at 1"
     );
     assert!(ran.code == Some(0) && ran.stderr.contains(&finish), "{ran:?}");
 
     let done = ok(at, &import(&["--tag", "order", "--at", "5000"]));
     assert_eq!(cells(&done), [["order", &last.to_string(), "5000", "raised"]]);
     assert_eq!(ok(at, &["next", "order"]), "5000\n");
+}
+
+/// The words that a shell in this directory makes of a command line of unalike's.
+fn words_of(at: &Path, line: &str) -> Vec<String> {
+    let arguments = line.strip_prefix("unalike ").unwrap_or_else(|| panic!("no command: {line}"));
+    let shell = Command::new("sh").arg("-c").arg(format!("printf '%s\\0' {arguments}")).current_dir(at).output();
+    let shell = shell.unwrap();
+    assert!(shell.status.success(), "{line}: {shell:?}");
+    String::from_utf8(shell.stdout).unwrap().split_terminator('\0').map(str::to_owned).collect()
+}
+
+/// Runs a command line as somebody does who pastes it.
+fn paste(at: &Path, line: &str) -> Ran {
+    let arguments = words_of(at, line);
+    run(at, arguments.iter().map(String::as_str)).unwrap()
+}
+
+#[test]
+fn a_command_that_is_printed_runs_nothing_but_itself() {
+    const NAMES: [&str; 12] = [
+        "$(touch pwned)",
+        "`touch pwned`",
+        "$HOME",
+        "it's",
+        "a\"b",
+        "back\\slash",
+        "-n",
+        "--at",
+        "; touch pwned #",
+        "a  b",
+        "!!",
+        "*",
+    ];
+    let directory = TempDir::new().unwrap();
+    let at = directory.path();
+    // A store's name is the operator's, and a word, too.
+    let (from, here) = ("sqlite://old it's $(touch pwned).sqlite", "sqlite://new it's `touch pwned`.sqlite");
+    for name in NAMES {
+        ok(at, &["--store", from, "tags", "create", "--", name]);
+    }
+    ok(at, &["--store", from, "next", "$HOME", "--sub", "$(touch pwned)'s"]);
+    let ran = run(at, ["--store", here, "tags", "import", "--from", from]).unwrap();
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let printed: Vec<&str> =
+        ran.stderr.lines().filter_map(|line| line.split_once("finish it with: ")).map(|(_, command)| command).collect();
+    assert_eq!(printed.len(), NAMES.len() + 1, "{ran:?}");
+    for name in NAMES {
+        let tag = format!("--tag={name}");
+        let expected = ["--store", here, "tags", "import", "--from", from, &tag, "--at"];
+        let found = printed.iter().map(|line| words_of(at, line)).find(|words| words.get(6) == Some(&tag));
+        assert_eq!(found.unwrap_or_else(|| panic!("none for {name:?}: {printed:?}"))[..8], expected, "{name:?}");
+    }
+    let sub = printed
+        .iter()
+        .map(|line| words_of(at, line))
+        .find(|words| words.contains(&"--sub=$(touch pwned)'s".to_owned()));
+    assert_eq!(sub.unwrap()[6], "--tag=$HOME");
+
+    // The journal's lines are such commands, too, and finish what broke off.
+    let full = "sqlite://full.sqlite";
+    let name = "$(touch pwned) `touch pwned` it's \"so\"";
+    ok(at, &["--store", "sqlite://one.sqlite", "tags", "create", name, "--start", "7"]);
+    ok(at, &["--store", full, "tags", "create", "other"]);
+    let import = ["--store", full, "--tags-max", "1", "tags", "import", "--from", "sqlite://one.sqlite"];
+    let broken = run(at, import).unwrap();
+    assert_eq!(broken.code, Some(1), "{broken:?}");
+    let journal = std::fs::read_dir(at).unwrap().map(|entry| entry.unwrap().path());
+    let journal = journal.filter(|path| path.to_string_lossy().contains("unalike-import-")).collect::<Vec<_>>();
+    let [journal] = journal.as_slice() else { panic!("one journal: {journal:?}") };
+    let lines = std::fs::read_to_string(journal).unwrap();
+    let finished = paste(at, lines.trim_end());
+    assert_eq!(finished.code, Some(0), "{lines}: {finished:?}");
+    assert_eq!(ok(at, &["--store", full, "next", name]), "7\n");
+
+    let refused = fails(at, &["next", "default"], 1, &["is a snowflake"]);
+    let create = refused.stderr.trim_end().split_once("create it first: ").unwrap().1;
+    assert_eq!(words_of(at, create), ["tags", "create", "--", "default"]);
+    assert_eq!(paste(at, create).code, Some(0));
+    assert!(!at.join("pwned").exists());
 }

@@ -18,7 +18,12 @@ const NOWHERE: &str = "mysql://ids@127.0.0.1:1/ids";
 fn a_snowflake_s_name_makes_no_sequence_by_a_slip() {
     let directory = TempDir::new().unwrap();
     let at = directory.path();
-    fails(at, &["next", "default"], 1, &["\"default\" is a snowflake", "--snowflake", "unalike tags create default"]);
+    fails(
+        at,
+        &["next", "default"],
+        1,
+        &["\"default\" is a snowflake", "--snowflake", "unalike tags create -- 'default'"],
+    );
     assert_eq!(ok(at, &["tags", "list"]).lines().count(), 1, "nothing was made");
     ok(at, &["tags", "create", "default"]);
     assert_eq!(ok(at, &["next", "default"]), "1\n");

@@ -599,7 +599,7 @@ fn an_import_that_broke_off_is_told_of_whenever_it_is_repeated() -> anyhow::Resu
         let again = run(directory.path(), flags)?;
         assert_eq!(again.code, Some(1), "{again:?}");
         let said = format!("{}{}", again.stdout, again.stderr);
-        assert!(said.contains("--tag \"tag-00002\" --at"), "{said}");
+        assert!(said.contains("--tag='tag-00002' --at"), "{said}");
     }
     Ok(())
 }
@@ -620,7 +620,7 @@ fn what_an_import_of_many_tags_left_undone_is_written_down() -> anyhow::Result<(
     assert!(broken.stderr.contains(journal.as_str()), "{broken:?}");
     let lines = std::fs::read_to_string(directory.path().join(journal))?;
     assert_eq!(lines.lines().count(), 30, "{lines}");
-    let finish = |number: u32| format!("--tag \"tag-{number:05}\" --at {}", number * 10 + 1);
+    let finish = |number: u32| format!("--tag='tag-{number:05}' --at {}", number * 10 + 1);
     for number in 1..=30 {
         assert!(lines.contains(&finish(number)), "{lines}");
     }
@@ -701,7 +701,7 @@ fn an_import_that_is_killed_while_a_tag_ends_has_written_down_how_far_it_had_got
         assert!(journal.ends_with(".txt"), "{journal}");
         let lines = std::fs::read_to_string(directory.path().join(journal))?;
         assert_eq!(lines.lines().count(), if one_at_a_time { 1 } else { 25 }, "{lines}");
-        for said in ["of the tag \"tag-00001\" 10 was the last number", "--tag \"tag-00001\" --at NUMBER"] {
+        for said in ["of the tag \"tag-00001\" 10 was the last number", "--tag='tag-00001' --at NUMBER"] {
             assert!(lines.contains(said), "{said}: {lines}");
         }
         // What is said is done.

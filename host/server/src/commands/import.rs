@@ -22,7 +22,7 @@ use std::sync::Arc;
 use anyhow::{Context, bail, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
 use unalike::storage::{
-    PublicTags, SegmentStore, StoreError, Stripe, TagOptions, TagRecord, split_tag, validate_new_tag,
+    PublicTags, SegmentStore, ShellWord, StoreError, Stripe, TagOptions, TagRecord, split_tag, validate_new_tag,
 };
 use unalike::{Clock as _, ID_MAX, SystemClock};
 
@@ -663,19 +663,20 @@ impl Import<'_> {
         ]);
     }
 
-    /// The command that brings this tag from this number on.
+    /// The command that brings this tag from this number on, as a line for a shell: whoever may read made its name.
     fn finish(&self, name: &str, at: &str) -> String {
         let (arguments, store, unshown) = (self.arguments, &self.store, self.unshown);
         let (tag, sub) = split_tag(name);
-        let sub = sub.map_or_else(String::new, |sub| format!(" --sub {sub:?}"));
+        // Names that begin with a hyphen are no flags behind a sign of equality.
+        let sub = sub.map_or_else(String::new, |sub| format!(" --sub={}", ShellWord(sub)));
+        let tag = ShellWord(tag);
         let stopped = if arguments.source_stopped { " --source-stopped" } else { "" };
         let written = if arguments.names_as_written { " --names-as-written" } else { "" };
-        let from = StoreUrl::new(&arguments.from);
+        let from = StoreUrl::new(&arguments.from).to_string();
+        let from = ShellWord(&from);
         let yes = if at.parse::<u64>().is_ok_and(|at| at > RAISE_MAX) { " --yes" } else { "" };
         // Without the store the tag would go on in another one.
-        format!(
-            "unalike {store} tags import --from '{from}' --tag {tag:?}{sub} --at {at}{stopped}{written}{yes}{unshown}"
-        )
+        format!("unalike {store} tags import --from {from} --tag={tag}{sub} --at {at}{stopped}{written}{yes}{unshown}")
     }
 }
 

@@ -3,6 +3,7 @@
 use std::io::{self, BufWriter, Write as _};
 
 use anyhow::{anyhow, bail, ensure};
+use unalike::storage::ShellWord;
 
 use crate::commands::arguments::NextArguments;
 use crate::commands::print::is_closed;
@@ -45,7 +46,8 @@ pub(crate) async fn open(config: &Config, name: &str, is_snowflake: bool) -> any
         true => match service.has_tag(name).await {
             Ok(true) => return Ok(service),
             Ok(false) => anyhow!(
-                "{name:?} is a snowflake: add --snowflake. For a sequence of that name, create it first: unalike tags create {name}"
+                "{name:?} is a snowflake: add --snowflake. For a sequence of that name, create it first: unalike tags create -- {}",
+                ShellWord(name)
             ),
             Err(error) => error.into(),
         },

@@ -4,6 +4,7 @@ use std::fmt;
 
 use anyhow::{Context, bail, ensure};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use unalike::storage::ShellWord;
 
 use crate::config::Config;
 use crate::stores::url::StoreUrl;
@@ -149,10 +150,11 @@ pub(crate) fn validate_backing(
 }
 
 impl Config {
-    /// The flags that name the store and what backs it, without passwords.
+    /// The flags that name the store and what backs it, without passwords, as words of a shell.
     pub(crate) fn store_flags(&self) -> String {
-        let stores = self.store.iter().map(|url| format!("--store '{url}'"));
-        let backing = self.backing.iter().map(|url| format!("--backing '{url}'"));
+        let flag = |name: &str, url: &StoreUrl| format!("{name} {}", ShellWord(&url.to_string()));
+        let stores = self.store.iter().map(|url| flag("--store", url));
+        let backing = self.backing.iter().map(|url| flag("--backing", url));
         stores.chain(backing).collect::<Vec<_>>().join(" ")
     }
 }

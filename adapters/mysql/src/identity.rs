@@ -53,6 +53,14 @@ pub(crate) async fn of(
     identity.ok_or_else(|| damaged(database.at(), "unalike_identity has lost the row that was just written"))
 }
 
+/// The name of the tables of this dialect, where somebody has asked for it before.
+///
+/// # Errors
+/// Any error of the connection.
+pub(crate) async fn recorded(database: &Database, dialect: &'static str) -> Result<Option<StoreIdentity>, StoreError> {
+    Ok(read(database, dialect).await?.flatten())
+}
+
 /// No table; no row; or the name.
 async fn read(database: &Database, dialect: &'static str) -> Result<Option<Option<StoreIdentity>>, StoreError> {
     let mut turn = database.turn("reading unalike_identity").await?;

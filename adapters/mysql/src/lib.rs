@@ -754,6 +754,10 @@ impl SegmentStore for MysqlStore {
         identity::of(&self.database, &self.options, self.options.dialect.name()).await.map(Some)
     }
 
+    async fn recorded_identity(&self) -> Result<Option<StoreIdentity>, StoreError> {
+        identity::recorded(&self.database, self.options.dialect.name()).await
+    }
+
     async fn folds_names(&self) -> Result<Option<String>, StoreError> {
         self.segments.folds_names().await
     }

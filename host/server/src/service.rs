@@ -131,7 +131,7 @@ impl Service {
             stores.leases().check(config).await?;
         }
         let tinyid_tokens = if purpose == Purpose::Serving && config.drop_ins().contains(&DropIn::Tinyid) {
-            TinyidTokens::read(stores.open_stores()).await?
+            TinyidTokens::read(&stores.open_stores()).await?
         } else {
             TinyidTokens::default()
         };

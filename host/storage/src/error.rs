@@ -284,6 +284,13 @@ impl StoreError {
         self.failure().is_retryable()
     }
 
+    /// Whether it is refused because nothing was ever stored ([`NotBegun`]).
+    #[must_use]
+    pub fn is_not_begun(&self) -> bool {
+        let first: &(dyn std::error::Error + 'static) = self;
+        std::iter::successors(Some(first), |error| error.source()).any(<dyn std::error::Error>::is::<NotBegun>)
+    }
+
     /// Whether a grant may have been made that nobody received.
     #[must_use]
     pub fn may_have_granted(&self) -> bool {

@@ -124,6 +124,10 @@ pub trait SegmentLayer: Send + Sync + 'static {
         self.reach().await?.identity().await
     }
 
+    async fn recorded_identity(&self) -> Result<Option<StoreIdentity>, StoreError> {
+        self.reach().await?.recorded_identity().await
+    }
+
     async fn folds_names(&self) -> Result<Option<String>, StoreError> {
         self.reach().await?.folds_names().await
     }
@@ -226,6 +230,10 @@ impl<L: SegmentLayer> SegmentStore for L {
         SegmentLayer::identity(self).await
     }
 
+    async fn recorded_identity(&self) -> Result<Option<StoreIdentity>, StoreError> {
+        SegmentLayer::recorded_identity(self).await
+    }
+
     async fn folds_names(&self) -> Result<Option<String>, StoreError> {
         SegmentLayer::folds_names(self).await
     }
@@ -305,7 +313,17 @@ mod tests {
             methods.sort_unstable();
             methods
         };
-        let nameless = ["address", "check", "close", "folds_names", "identity", "restripe", "stripe", "stripes"];
+        let nameless = [
+            "address",
+            "check",
+            "close",
+            "folds_names",
+            "identity",
+            "recorded_identity",
+            "restripe",
+            "stripe",
+            "stripes",
+        ];
         let looked_at = methods(include_str!("kept.rs"), "impl SegmentLayer for PublicTags {");
         assert_eq!(sorted([looked_at, nameless.to_vec()].concat()), sorted([vec!["below"], port()].concat()));
     }

@@ -24,7 +24,8 @@ const RELEASES_AT_ONCE: usize = 16;
 /// - *stripes and ceilings*, for stores that have them: [`stripe`](Self::stripe), [`join_stripe`](Self::join_stripe),
 ///   [`restripe`](Self::restripe) and [`ceiling`](Self::ceiling);
 /// - *moving tags elsewhere*, for stores that can end a tag: [`retire_tag`](Self::retire_tag),
-///   [`identity`](Self::identity), [`folds_names`](Self::folds_names) and [`beyond_record`](Self::beyond_record).
+///   [`identity`](Self::identity), [`recorded_identity`](Self::recorded_identity),
+///   [`folds_names`](Self::folds_names) and [`beyond_record`](Self::beyond_record).
 ///
 /// The first two have no defaults. The others answer by default what is true of a store without the feature, and those
 /// that do many at once do them one by one. Whoever changes only some requests of a store writes a
@@ -166,6 +167,15 @@ pub trait SegmentStore: Send + Sync + 'static {
     /// Any error of the connection.
     async fn identity(&self) -> Result<Option<StoreIdentity>, StoreError> {
         Ok(None)
+    }
+
+    /// The [`identity`](Self::identity), where it was asked for before: a store that is only read is given none by
+    /// this. `None` where nobody has asked for it yet, so this is not the data of a store that has one.
+    ///
+    /// # Errors
+    /// Any error of the connection.
+    async fn recorded_identity(&self) -> Result<Option<StoreIdentity>, StoreError> {
+        self.identity().await
     }
 
     /// What makes this store treat names as one that differ in more than spaces at their end, such as in letter case,

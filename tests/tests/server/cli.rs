@@ -796,3 +796,58 @@ fn a_command_that_is_printed_runs_nothing_but_itself() {
     assert_eq!(paste(at, create).code, Some(0));
     assert!(!at.join("pwned").exists());
 }
+
+#[test]
+fn an_import_from_the_store_itself_ends_no_tag() {
+    let directory = TempDir::new().unwrap();
+    let at = directory.path();
+    let here = "sqlite://ids.sqlite";
+    ok(at, &["--store", here, "next", "order", "-n", "5"]);
+    let own = |from: &str, named: &[&str]| {
+        for more in [&[][..], &["--source-stopped"], &["--tag", "order"], &["--tag", "order", "--at", "100"]] {
+            let arguments = [&["--store", here, "tags", "import", "--from", from][..], more].concat();
+            fails(at, &arguments, 1, named);
+        }
+    };
+    own(here, &["the store itself"]);
+    own("sqlite://./ids.sqlite", &["the store itself"]);
+    std::os::unix::fs::symlink("ids.sqlite", at.join("link.sqlite")).unwrap();
+    own("sqlite://link.sqlite", &["sqlite://link.sqlite", "the store itself"]);
+    std::os::unix::fs::symlink(".", at.join("folder")).unwrap();
+    own("sqlite://folder/ids.sqlite", &["the store itself"]);
+    std::fs::hard_link(at.join("ids.sqlite"), at.join("hard.sqlite")).unwrap();
+    own("sqlite://hard.sqlite", &["sqlite://hard.sqlite", "the store itself"]);
+    std::fs::remove_file(at.join("hard.sqlite")).unwrap();
+    assert_eq!(ok(at, &["--store", here, "next", "order"]), "6\n", "it goes on as if nothing had been asked");
+
+    // A copy has the same name, and the same numbers.
+    std::fs::copy(at.join("ids.sqlite"), at.join("copy.sqlite")).unwrap();
+    own("sqlite://copy.sqlite", &["the same data", "sqlite://copy.sqlite", "unalike tags raise"]);
+    assert_eq!(ok(at, &["--store", here, "next", "order"]), "7\n");
+}
+
+#[test]
+fn an_import_says_that_it_ended_tags_that_were_further_on_here() {
+    let directory = TempDir::new().unwrap();
+    let at = directory.path();
+    for (store, start) in [("sqlite://old.sqlite", "1"), ("sqlite://new.sqlite", "5000")] {
+        ok(at, &["--store", store, "tags", "create", "order", "--start", start]);
+    }
+    let import = |more: &[&'static str]| {
+        let flags = ["--store", "sqlite://new.sqlite", "tags", "import", "--from", "sqlite://old.sqlite"];
+        run(at, flags.into_iter().chain(more.iter().copied())).unwrap()
+    };
+    let only_read = import(&["--source-stopped"]);
+    assert!(only_read.code == Some(0) && only_read.stderr.contains("nothing was changed"), "{only_read:?}");
+    let ended = import(&[]);
+    assert_eq!(ended.code, Some(0), "{ended:?}");
+    assert!(ended.stdout.contains("ended there; was here, further on"), "{ended:?}");
+    assert!(!ended.stderr.contains("nothing was changed"), "{ended:?}");
+    assert!(
+        ended.stderr.contains("1 tag was ended in sqlite://old.sqlite; here none had to be created or raised"),
+        "{ended:?}"
+    );
+    fails(at, &["--store", "sqlite://old.sqlite", "next", "order"], 1, &["order"]);
+    let again = import(&[]);
+    assert!(again.code == Some(0) && again.stderr.contains("nothing was changed"), "{again:?}");
+}

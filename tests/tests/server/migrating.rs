@@ -587,6 +587,55 @@ fn many_tags_are_imported_together_and_summed_up() -> anyhow::Result<()> {
 }
 
 /// Between the end there and the beginning here: the tags are in neither store, and each repetition says so.
+/// The same database by another name of its server.
+fn by_name(url: &str) -> anyhow::Result<String> {
+    ensure!(url.contains("127.0.0.1"), "{url}");
+    Ok(url.replace("127.0.0.1", "localhost"))
+}
+
+#[test]
+fn an_import_from_the_store_itself_by_another_name_ends_no_tag() -> anyhow::Result<()> {
+    let mariadb = MariaDb::shared()?;
+    let directory = TempDir::new()?;
+    let refused = |store: &[&str], from: &str| {
+        let flags = ["tags", "import", "--from", from];
+        let ran = run(directory.path(), store.iter().copied().chain(flags))?;
+        ensure!(ran.code == Some(1) && ran.stdout.is_empty(), "{from}: {ran:?}");
+        ensure!(ran.stderr.contains("the same data") && ran.stderr.contains("nothing was changed"), "{from}: {ran:?}");
+        anyhow::Ok(ran.stderr)
+    };
+    let url = mariadb.database()?;
+    let next = |store: &[&str]| {
+        let ran = run(directory.path(), store.iter().copied().chain(["next", "order"]))?;
+        ensure!(ran.code == Some(0), "{ran:?}");
+        anyhow::Ok(ran.stdout.trim().parse::<u64>()?)
+    };
+    assert_eq!(next(&["--store", &url])?, 1);
+    let said = refused(&["--store", &url], &by_name(&url)?)?;
+    assert!(said.contains("localhost") && said.contains("127.0.0.1"), "{said}");
+    refused(&["--store", &by_name(&url)?], &url)?;
+    assert_eq!(next(&["--store", &url])?, 2, "it was not ended");
+
+    // Behind a Redis it is the store, too; and so it is among several.
+    let redis = Redis::start(Persistence::AofAlways)?;
+    let over = redis.url(0, "");
+    refused(&["--store", &over, "--backing", &url], &by_name(&url)?)?;
+    let (one, two) = (mariadb.database()?, mariadb.database()?);
+    let both = ["--store", &one, "--store", &two];
+    assert!(next(&both)? >= 1);
+    refused(&both, &by_name(&two)?)?;
+    assert!(next(&both)? >= 1);
+
+    // Tables of another system: by either name they are the same, and beside the store's own they are others.
+    let leaf = leaf_with(mariadb, 2)?;
+    let (tables, renamed) = (format!("{leaf}?dialect=leaf"), format!("{}?dialect=leaf", by_name(&leaf)?));
+    refused(&["--store", &tables], &renamed)?;
+    let brought =
+        run(directory.path(), ["--store", &leaf, "tags", "import", "--names-as-written", "--from", &renamed])?;
+    assert_eq!(brought.code, Some(0), "{brought:?}");
+    Ok(())
+}
+
 #[test]
 fn an_import_that_broke_off_is_told_of_whenever_it_is_repeated() -> anyhow::Result<()> {
     let mariadb = MariaDb::shared()?;
@@ -640,7 +689,7 @@ fn what_an_import_of_many_tags_left_undone_is_written_down() -> anyhow::Result<(
         ensure!(made.code == Some(0), "{made:?}");
     }
     let done = import(&directory, store, &[&from])?;
-    let said = "23 tags: created\n1 tag: raised\n1 tag: was here, further on\n";
+    let said = "23 tags: created\n1 tag: raised\n1 tag: ended there; was here, further on\n";
     assert_eq!((done.code, done.stdout.as_str()), (Some(0), said), "{done:?}");
     assert_eq!(journals(&directory)?, [""; 0]);
     Ok(())

@@ -47,7 +47,9 @@ enum TagOutcome {
     CreatedOtherwise,
     Raised,
     RaisedOtherwise,
+    /// And not ended there.
     FurtherOn,
+    EndedFurtherOn,
     EndedBefore,
     Missing,
 }
@@ -60,14 +62,15 @@ impl TagOutcome {
             Self::Raised => "raised",
             Self::RaisedOtherwise => "raised; its mode here is another one",
             Self::FurtherOn => "was here, further on",
+            Self::EndedFurtherOn => "ended there; was here, further on",
             Self::EndedBefore => "was ended there before",
             Self::Missing => "ended there, missing here",
         }
     }
 
-    /// Whether it is as it was before.
-    fn is_nothing(self) -> bool {
-        matches!(self, Self::FurtherOn | Self::EndedBefore | Self::Missing)
+    /// Whether it is here as it was before.
+    fn is_nothing_here(self) -> bool {
+        matches!(self, Self::FurtherOn | Self::EndedFurtherOn | Self::EndedBefore | Self::Missing)
     }
 }
 
@@ -97,6 +100,11 @@ pub(crate) async fn import(config: &Config, arguments: &ImportArguments) -> anyh
         let target = Stores::open(config, Purpose::Command).await?;
         (source().await?, target)
     };
+    if let Err(error) = target.check_other(&url, &*source, arguments.source_stopped).await {
+        source.close().await;
+        target.close().await;
+        return Err(error.context("nothing was changed"));
+    }
     let mut import = Import {
         source: Arc::clone(&source),
         target: Arc::clone(target.segments()),
@@ -233,8 +241,12 @@ impl Import<'_> {
         }
         if is_done && self.counts.is_empty() {
             print(&format!("{url} has no tags to bring: nothing was changed\n"))?;
-        } else if is_done && self.counts.keys().all(|done| done.is_nothing()) {
-            say("nothing was changed: none of them had to be created or raised");
+        } else if is_done && self.counts.keys().all(|done| done.is_nothing_here()) {
+            match self.counts.get(&TagOutcome::EndedFurtherOn) {
+                None => say("nothing was changed: none of them had to be created or raised"),
+                Some(1) => say(&format!("1 tag was ended in {url}; here none had to be created or raised")),
+                Some(count) => say(&format!("{count} tags were ended in {url}; here none had to be created or raised")),
+            }
         }
         Ok(())
     }
@@ -631,8 +643,18 @@ impl Import<'_> {
         let (record, done) = match create_as_can_be(self.target.as_ref(), name, &wanted).await {
             Err(StoreError::TagExists { .. }) => {
                 let before = self.target.tag(name).await.with_context(failed)?;
+                // It was ended here meanwhile, or by the very step that ended it there.
+                ensure!(
+                    before.watermark < ID_MAX,
+                    "{} has ended here, too, so no store grants it any more: see that the source is not this store by \
+                     another name, and continue the tag under another name above {}",
+                    shown(name),
+                    next.saturating_sub(1)
+                );
+                let was_ended = last.is_some() && !self.arguments.source_stopped;
                 let done = match before {
                     _ if before.options.mode != options.mode => TagOutcome::RaisedOtherwise,
+                    _ if before.watermark >= next && was_ended => TagOutcome::EndedFurtherOn,
                     _ if before.watermark >= next => TagOutcome::FurtherOn,
                     _ => TagOutcome::Raised,
                 };

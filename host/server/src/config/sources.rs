@@ -1,5 +1,7 @@
 //! Which tables commands mean: those of the configured stores, and those that tags are imported from.
 
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{bail, ensure};
@@ -41,11 +43,22 @@ pub(crate) fn source(text: &str, config: &Config, source_stopped: bool) -> anyho
         }
     };
     let url = if source_stopped { url.stopped()? } else { url };
-    let name = url.place()?.name()?;
+    let place = url.place()?;
+    let name = place.name()?;
     for store in stores.iter().chain(config.backing.iter().filter(|url| !url.is_nothing())) {
-        ensure!(store.place()?.name()? != name, "the source {url} is the store itself");
+        let own = store.place()?;
+        // What else has several names is told by the identities, once the stores are open.
+        let is_own =
+            own.name()? == name || place.file().zip(own.file()).is_some_and(|(one, other)| is_same(one, other));
+        ensure!(!is_own, "the source {url} is the store itself ({store}): name another one with --from");
     }
     Ok(url)
+}
+
+/// Whether these are names of one file, also by a hard link or a mount.
+fn is_same(one: &Path, other: &Path) -> bool {
+    let identity = |path: &Path| path.metadata().ok().map(|found| (found.dev(), found.ino()));
+    identity(one).is_some_and(|one| identity(other) == Some(one))
 }
 
 /// The tables of the first store that has some, or unalike's own.

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use anyhow::Context;
+use anyhow::{Context, bail, ensure};
 use unalike::storage::{
     LeaseLimits, PublicTags, SegmentStore, StoreError, StripedStore, TagCreation, TagRecord, validate_public,
 };
@@ -25,7 +25,7 @@ pub(crate) struct Stores {
     /// Where snowflakes get their workers.
     leases: Leases,
     /// Those of the first, and what backs them.
-    open: Vec<Arc<dyn OpenStore>>,
+    open: Vec<Opened>,
     /// Whether numbers come from a volatile store.
     is_volatile: bool,
 }
@@ -71,8 +71,7 @@ impl Stores {
         // A volatile store has the durable one itself.
         let segments = Arc::new(PublicTags::new(segments));
         let leases = Self::open_leases(config, purpose, opening, &mut open).await?;
-        let open = open.0.into_iter().map(|(_, store)| store).collect();
-        Ok(Self { segments, leases, open, is_volatile: config.store.volatile().is_some() })
+        Ok(Self { segments, leases, open: open.0, is_volatile: config.store.volatile().is_some() })
     }
 
     /// Opens only the lease store.
@@ -98,8 +97,56 @@ impl Stores {
     }
 
     /// The stores of sequences one by one, and what backs them.
-    pub(crate) fn open_stores(&self) -> &[Arc<dyn OpenStore>] {
-        &self.open
+    pub(crate) fn open_stores(&self) -> Vec<Arc<dyn OpenStore>> {
+        self.open.iter().map(|opened| Arc::clone(&opened.store)).collect()
+    }
+
+    /// Refuses a source of tags that is one of these stores under another name: its tags would be ended here. Where
+    /// neither has an identity, that cannot be told, and the source must be one that is `only_read`.
+    ///
+    /// # Errors
+    /// When it is, and when a store of the same kind cannot be told from it.
+    pub(crate) async fn check_other(
+        &self,
+        url: &StoreUrl,
+        source: &dyn SegmentStore,
+        only_read: bool,
+    ) -> anyhow::Result<()> {
+        let kind = url.place()?.kind();
+        let mut known = Vec::new();
+        // All of them before the source is asked, which may get its name only by that.
+        for Opened { url: own, store, .. } in &self.open {
+            if own.place()?.kind() == kind {
+                known.push((own, store.identity().await));
+            }
+        }
+        if known.is_empty() {
+            return Ok(());
+        }
+        let of_source = source.recorded_identity().await;
+        let of_source = of_source.with_context(|| format!("the identity of the source {url} cannot be read"))?;
+        for (own, identity) in known {
+            let untold = || format!("the source {url} cannot be told from the store {own}");
+            match identity {
+                Ok(Some(identity)) => ensure!(
+                    of_source != Some(identity),
+                    "the source {url} and the store {own} are the same data, by two names: both have the identity \
+                     {identity}. Name another store with --from. Of a copy of the store nothing is to be imported: raise \
+                     the tags here above all that the copy granted (unalike tags raise)"
+                ),
+                // It would have the identity that the source has.
+                Ok(None) if of_source.is_some() => {}
+                Err(error) if error.is_not_begun() && of_source.is_some() => {}
+                Ok(None) | Err(StoreError::Refused { .. }) if only_read => {}
+                Err(error) => return Err(error).with_context(untold),
+                Ok(None) => bail!(
+                    "{}: neither has an identity. See that they are two, stop every program that uses the source, and add \
+                     --source-stopped, which only reads it",
+                    untold()
+                ),
+            }
+        }
+        Ok(())
     }
 
     /// Where sequences get their numbers.
@@ -173,7 +220,7 @@ impl Stores {
             lowest_critical_value: unordered.lowest_critical_value,
         };
         let mut is_noted = false;
-        for store in &self.open {
+        for Opened { store, .. } in &self.open {
             is_noted |= store.declare_unordered(tag, declared).await?;
         }
         Ok(is_noted)
@@ -232,19 +279,27 @@ async fn open_place(url: &StoreUrl, opening: &Opening, may_be_down: bool) -> any
     Ok(store)
 }
 
-/// The stores that are open already, each with the name of its place.
+/// The stores that are open already.
 #[derive(Default)]
-pub(crate) struct OpenStores(Vec<(String, Arc<dyn OpenStore>)>);
+pub(crate) struct OpenStores(Vec<Opened>);
+
+/// An open store, and where it is.
+struct Opened {
+    url: StoreUrl,
+    /// The name of its place.
+    name: String,
+    store: Arc<dyn OpenStore>,
+}
 
 impl OpenStores {
     fn add(&mut self, url: &StoreUrl, store: Arc<dyn OpenStore>) -> anyhow::Result<()> {
-        self.0.push((url.place()?.name()?, store));
+        self.0.push(Opened { url: url.clone(), name: url.place()?.name()?, store });
         Ok(())
     }
 
     /// The one at this place.
     pub(crate) fn at(&self, name: &str) -> Option<&Arc<dyn OpenStore>> {
-        self.0.iter().find(|(known, _)| known == name).map(|(_, store)| store)
+        self.0.iter().find(|opened| opened.name == name).map(|opened| &opened.store)
     }
 
     /// What backs a volatile store, opened unless it is open. One that may be down is tried again later.

@@ -107,6 +107,10 @@ pub(crate) trait Place: Send + Sync {
     /// When the place cannot be named.
     fn name(&self) -> anyhow::Result<String>;
 
+    /// The kind of store, and whose tables or keys are used there: one place has one, whatever name it goes by. Stores
+    /// of one kind are told apart by their [identities](SegmentStore::identity).
+    fn kind(&self) -> String;
+
     /// Where it is, for messages, without user and password.
     fn address(&self) -> String;
 

@@ -38,6 +38,10 @@ impl Place for EtcdOptions {
         Ok(format!("etcd {}", EtcdOptions::address(self)))
     }
 
+    fn kind(&self) -> String {
+        "etcd".to_owned()
+    }
+
     fn address(&self) -> String {
         EtcdOptions::address(self)
     }

@@ -37,6 +37,10 @@ impl Place for MemoryPlace {
         Ok("memory".to_owned())
     }
 
+    fn kind(&self) -> String {
+        "memory".to_owned()
+    }
+
     fn address(&self) -> String {
         "memory".to_owned()
     }

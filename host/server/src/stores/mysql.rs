@@ -61,6 +61,10 @@ impl Place for MysqlOptions {
         Ok(format!("mysql {} {:?}", MysqlOptions::address(self), std::mem::discriminant(&self.dialect)))
     }
 
+    fn kind(&self) -> String {
+        format!("mysql {:?}", std::mem::discriminant(&self.dialect))
+    }
+
     fn address(&self) -> String {
         MysqlOptions::address(self)
     }

@@ -79,6 +79,10 @@ impl Place for PostgresOptions {
         ))
     }
 
+    fn kind(&self) -> String {
+        format!("postgres {:?}", std::mem::discriminant(&self.dialect))
+    }
+
     fn address(&self) -> String {
         PostgresOptions::address(self)
     }

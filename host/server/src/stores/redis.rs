@@ -59,6 +59,10 @@ impl Place for RedisOptions {
         Ok(format!("redis {} {dialect:?} {}", RedisOptions::address(self), self.prefix))
     }
 
+    fn kind(&self) -> String {
+        format!("redis {:?}", std::mem::discriminant(&self.dialect))
+    }
+
     fn address(&self) -> String {
         RedisOptions::address(self)
     }

@@ -42,6 +42,10 @@ impl Place for SqliteOptions {
         Ok(format!("sqlite {}", path.canonicalize().unwrap_or(path).display()))
     }
 
+    fn kind(&self) -> String {
+        "sqlite".to_owned()
+    }
+
     fn address(&self) -> String {
         self.path.display().to_string()
     }

@@ -44,6 +44,10 @@ impl Place for ZookeeperOptions {
         Ok(format!("zookeeper {}", ZookeeperOptions::address(self)))
     }
 
+    fn kind(&self) -> String {
+        "zookeeper".to_owned()
+    }
+
     fn address(&self) -> String {
         ZookeeperOptions::address(self)
     }

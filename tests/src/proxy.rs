@@ -182,10 +182,10 @@ impl Proxy {
         self.shared.lock().loss = Some(Loss::After { passed, stalls: false });
     }
 
-    /// Passes one more request to MariaDB on, loses its answer with its connection, and passes nothing else on from
-    /// there.
-    pub fn lose_answer_and_stall(&self) {
-        self.shared.lock().loss = Some(Loss::After { passed: 0, stalls: true });
+    /// Passes `passed` requests to MariaDB on, and then one whose answer is lost, with its connection; from there on it
+    /// passes nothing.
+    pub fn lose_answer_and_stall(&self, passed: u32) {
+        self.shared.lock().loss = Some(Loss::After { passed, stalls: true });
     }
 
     /// Loses the next answer that has this word in it, with its connection: what it tells of was done.

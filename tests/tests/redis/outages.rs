@@ -626,10 +626,11 @@ async fn a_raise_whose_answer_is_lost_with_mysql_costs_one_interval() {
         stores.push(Arc::new(client(&redis.url(0, "request-timeout-ms=30000"), RAISE_BY, durable).await));
     }
     let crowd = Crowd::start(&stores, COUNT);
-    const LOSSES: u64 = 3;
-    for _ in 0..LOSSES {
-        // One raise at a time: no other is under way, and none follows before MariaDB is gone.
-        proxy.lose_answer_and_stall();
+    const LOSSES: u64 = 4;
+    for loss in 0..LOSSES {
+        // One raise at a time: no other is under way, and none follows before MariaDB is gone. It looks at the tag
+        // first, which costs nothing, and then it is granted numbers.
+        proxy.lose_answer_and_stall(u32::from(loss % 2 == 1));
         until("an answer is lost", || proxy.has_lost());
         mariadb.kill9().unwrap();
         proxy.stall(false);

@@ -735,7 +735,7 @@ fn an_import_that_is_killed_while_a_tag_ends_has_written_down_how_far_it_had_got
         proxy.stall_at("COMMIT");
         proxy.stall(false);
         pause(&|| proxy.is_stalled())?;
-        proxy.lose_answer_and_stall();
+        proxy.lose_answer_and_stall(0);
         proxy.stall(false);
         let is_ended = || {
             let shown = run(directory.path(), ["--store", &format!("{url}?dialect={dialect}"), "next", "tag-00001"]);

@@ -115,8 +115,9 @@ struct Tries {
 }
 
 impl Tries {
-    /// After so many tries, each waits a ms longer than the one before, up to [`Self::PAUSE_MAX_MS`].
+    /// The first tries, which follow each other at once. Each one after them waits a ms longer than the one before.
     const AT_ONCE: u64 = 4;
+    /// The longest wait before a try, in milliseconds.
     const PAUSE_MAX_MS: u64 = 20;
 
     /// The holder's clock, which goes on while the request is tried again.

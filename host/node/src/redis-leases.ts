@@ -72,8 +72,10 @@ const SUB_BYTES_MAX = 128 - KEPT_LEASES.length - 1;
 /** The least and the most that the bound is raised by beyond what is asked for, in milliseconds. */
 const LEAD_MS = [1_000n, 60_000n] as const;
 
-/** After so many tries, each waits a ms longer than the one before, up to so many. */
+/** The first tries, which follow each other at once. Each one after them waits a ms longer than the one before. */
 const TRIES_AT_ONCE = 4;
+
+/** The longest wait before a try, in milliseconds. */
 const PAUSE_MAX_MS = 20;
 
 const U64_MAX = (1n << 64n) - 1n;

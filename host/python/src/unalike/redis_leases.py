@@ -68,8 +68,10 @@ _KNOWN_MAX: Final = 1_024
 """The turns of so many namespaces are known before those that nobody waits for are forgotten."""
 
 _TRIES_AT_ONCE: Final = 4
+"""The first tries, which follow each other at once. Each one after them waits a ms longer than the one before."""
+
 _PAUSE_MAX_MS: Final = 20
-"""After so many tries of a request, each waits a ms longer than the one before, up to so many."""
+"""The longest wait before a try, in milliseconds."""
 
 
 @dataclass(frozen=True)

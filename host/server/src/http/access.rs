@@ -136,8 +136,7 @@ impl<D: Door> Methods<D> {
         T: 'static,
     {
         let router = any(Checked { door: door.clone(), needs, handler });
-        let needs = ANY_METHOD.into_iter().map(|method| (method, needs)).collect();
-        let Self { door, router, needs } = Self { door, router, needs };
+        let needs: Vec<(Method, Needs)> = ANY_METHOD.into_iter().map(|method| (method, needs)).collect();
         let refuse = refuse_but(&needs);
         Self { door, router: router.head(refuse.clone()).trace(refuse), needs }
     }

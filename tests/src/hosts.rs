@@ -1,8 +1,7 @@
 //! The hosts in other languages, built from this repository: the npm package in `host/node`, the Python package in
 //! `host/python`.
 //!
-//! `tests/run` installs what they are built with. Each is built once per test process, with the components of this
-//! build inside.
+//! `tests/run` installs what they are built with. Each is built once per run, with the components of this build inside.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -13,6 +12,7 @@ use anyhow::{Context, Result, ensure};
 use crate::mariadb::MariaDb;
 use crate::redis::{Persistence, Redis};
 use crate::server;
+use crate::shared::Shared;
 
 /// What to do when something was not installed.
 const INSTALL: &str = "run the tests by their own command, which installs it: tests/run --test hosts";
@@ -79,6 +79,9 @@ pub fn node() -> Result<&'static Path> {
 fn build_node() -> Result<PathBuf> {
     let package = repository().join("host/node");
     ensure!(package.join("node_modules").exists(), "host/node has no node_modules: {INSTALL}");
+    if Shared::Packages.value().is_some() {
+        return Ok(package);
+    }
     let [core, formats] = components()?;
     let mut build = Command::new("npm");
     build.args(["run", "build"]).current_dir(&package);
@@ -99,6 +102,9 @@ pub fn python() -> Result<&'static Path> {
 fn build_python() -> Result<PathBuf> {
     let python = repository().join("target/hosts/python/bin/python");
     ensure!(python.exists(), "target/hosts/python is missing: {INSTALL}");
+    if Shared::Packages.value().is_some() {
+        return Ok(python);
+    }
     let [core, formats] = components()?;
     let mut build = Command::new(&python);
     build.args(["-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--force-reinstall"]);

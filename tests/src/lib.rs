@@ -28,6 +28,7 @@ pub mod redis_cluster;
 pub mod redis_sentinels;
 pub mod resize_model;
 pub mod server;
+pub mod shared;
 pub mod simulation;
 pub mod sqlite;
 pub mod sub_keys;

@@ -5,8 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Once, OnceLock, mpsc};
+use std::sync::{Once, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
@@ -14,6 +13,7 @@ use tempfile::TempDir;
 
 use crate::PATIENCE;
 use crate::process;
+use crate::shared::{Directory, Shared, unique_name};
 
 /// What to do when the server's programs are not there.
 const INSTALL: &str = "install MariaDB: apt-get install mariadb-server";
@@ -21,7 +21,7 @@ const INSTALL: &str = "install MariaDB: apt-get install mariadb-server";
 /// A running server.
 #[derive(Debug)]
 pub struct MariaDb {
-    directory: TempDir,
+    directory: Directory,
     port: u16,
     settings: Vec<String>,
     /// How far its clock is off, as libfaketime takes it.
@@ -38,25 +38,17 @@ impl MariaDb {
         Self::start_with(&[])
     }
 
-    /// One that all tests of a program share, each with a [database](MariaDb::database) of its own. It ends with the
-    /// program, however that ends.
+    /// The one that all tests of a run [share](Shared::MariaDb), each with a [database](MariaDb::database) of its own.
     ///
     /// # Errors
-    /// As [`MariaDb::start`].
+    /// When the run has none.
     pub fn shared() -> anyhow::Result<&'static Self> {
-        let server = SHARED.get_or_init(|| {
-            let (sender, started) = mpsc::channel();
-            // The server ends with the thread that started it, and the threads of tests do not last.
-            std::thread::spawn(move || {
-                let _ = sender.send(Self::start_for(&[], true));
-                loop {
-                    std::thread::park();
-                }
-            });
-            started.recv().map_err(anyhow::Error::from).flatten().map_err(|error| format!("{error:#}"))
-        });
-        clean_up_at_exit();
-        server.as_ref().map_err(|error| anyhow::anyhow!("{error}"))
+        static SHARED: OnceLock<MariaDb> = OnceLock::new();
+        if SHARED.get().is_none() {
+            let (port, directory) = Shared::MariaDb.server()?;
+            let _ = SHARED.set(Self { directory, port, settings: Vec::new(), clock: None, process: ended()? });
+        }
+        SHARED.get().context("it was set")
     }
 
     /// The same with settings of its own, which come after the usual ones: `--innodb-flush-log-at-trx-commit=2`.
@@ -64,20 +56,29 @@ impl MariaDb {
     /// # Errors
     /// As [`MariaDb::start`].
     pub fn start_with(settings: &[&str]) -> anyhow::Result<Self> {
-        Self::start_for(settings, false)
+        let mut server = Self::stopped(settings)?;
+        server.restart()?;
+        Ok(server)
     }
 
-    fn start_for(settings: &[&str], ends_with_thread: bool) -> anyhow::Result<Self> {
-        let mut server = Self::stopped(settings)?;
-        server.process = spawn(server.directory.path(), server.port, &server.settings, None, ends_with_thread)?;
-        server.wait_until_ready()?;
+    /// One with durable commits on a copy of an empty data directory.
+    ///
+    /// # Errors
+    /// As [`MariaDb::start`].
+    pub fn start_on(template: &Path) -> anyhow::Result<Self> {
+        let mut server = Self::stopped_on(template, &[])?;
+        server.restart()?;
         Ok(server)
     }
 
     /// One with new data that does not run yet.
     pub(crate) fn stopped(settings: &[&str]) -> anyhow::Result<Self> {
-        let directory = TempDir::new()?;
-        copy(template()?, &directory.path().join("data"))?;
+        Self::stopped_on(&template()?, settings)
+    }
+
+    fn stopped_on(template: &Path, settings: &[&str]) -> anyhow::Result<Self> {
+        let directory = Directory::new()?;
+        copy(template, &directory.path().join("data"))?;
         let settings = settings.iter().map(|&setting| setting.to_owned()).collect();
         Ok(Self { directory, port: process::free_port()?, settings, clock: None, process: ended()? })
     }
@@ -179,7 +180,7 @@ impl MariaDb {
 
     /// The same data in a directory of its own, on a port of its own, not running.
     fn clone_data(&self) -> anyhow::Result<Self> {
-        let directory = TempDir::new()?;
+        let directory = Directory::new()?;
         copy(&self.directory.path().join("data"), &directory.path().join("data"))?;
         let (settings, clock) = (self.settings.clone(), self.clock.clone());
         Ok(Self { directory, port: process::free_port()?, settings, clock, process: ended()? })
@@ -202,8 +203,7 @@ impl MariaDb {
     /// # Errors
     /// When the server does not do it.
     pub fn database(&self) -> anyhow::Result<String> {
-        static COUNT: AtomicU64 = AtomicU64::new(0);
-        let name = format!("test_{}", COUNT.fetch_add(1, Ordering::Relaxed));
+        let name = unique_name();
         self.sql("", &format!("CREATE DATABASE {name}"))?;
         Ok(format!("mysql://root@127.0.0.1:{}/{name}", self.port))
     }
@@ -270,7 +270,7 @@ impl MariaDb {
     pub fn restart(&mut self) -> anyhow::Result<()> {
         self.kill9()?;
         let (directory, clock) = (self.directory.path(), self.clock.as_deref());
-        self.process = spawn(directory, self.port, &self.settings, clock, false)?;
+        self.process = spawn(directory, self.port, &self.settings, clock)?;
         self.wait_until_ready()
     }
 
@@ -278,7 +278,7 @@ impl MariaDb {
     pub(crate) fn spawn_with(&mut self, settings: &[String]) -> anyhow::Result<()> {
         self.kill9()?;
         let settings = [&self.settings, settings].concat();
-        self.process = spawn(self.directory.path(), self.port, &settings, self.clock.as_deref(), false)?;
+        self.process = spawn(self.directory.path(), self.port, &settings, self.clock.as_deref())?;
         Ok(())
     }
 
@@ -310,7 +310,7 @@ impl MariaDb {
         self.kill9()?;
         // What it says belongs to this start.
         let _ = std::fs::remove_file(self.directory.path().join(LOG));
-        self.process = spawn(self.directory.path(), self.port, settings, self.clock.as_deref(), false)?;
+        self.process = spawn(self.directory.path(), self.port, settings, self.clock.as_deref())?;
         Ok(())
     }
 
@@ -413,45 +413,30 @@ fn ended() -> anyhow::Result<Child> {
     Ok(Command::new("true").spawn()?)
 }
 
-static SHARED: OnceLock<Result<MariaDb, String>> = OnceLock::new();
-
-static TEMPLATE: OnceLock<Result<TempDir, String>> = OnceLock::new();
-
-/// Statics are never dropped, so what they stand for is ended and removed when the program ends.
-fn clean_up_at_exit() {
-    extern "C" fn clean_up() {
-        let mut directories = Vec::new();
-        if let Some(Ok(server)) = SHARED.get() {
-            // The server may have ended already.
-            let _ = process::signal(&server.process, libc::SIGKILL);
-            directories.push(server.directory.path());
-        }
+/// An empty data directory: that of the run, or one that this program makes.
+fn template() -> anyhow::Result<PathBuf> {
+    static TEMPLATE: OnceLock<Result<TempDir, String>> = OnceLock::new();
+    extern "C" fn remove() {
         if let Some(Ok(directory)) = TEMPLATE.get() {
-            directories.push(directory.path());
-        }
-        for directory in directories {
             let _ = std::fs::remove_dir_all(directory);
         }
     }
     static REGISTERED: Once = Once::new();
-    #[expect(unsafe_code, reason = "the standard library has no handlers for the end of a program")]
-    // SAFETY: the handler is a function of this program, and uses nothing that ends before it runs.
-    REGISTERED.call_once(|| unsafe {
-        libc::atexit(clean_up);
-    });
-}
-
-/// An empty data directory, made once per process: that takes a second or more.
-fn template() -> anyhow::Result<&'static Path> {
-    clean_up_at_exit();
-    let made = TEMPLATE.get_or_init(|| make_template().map_err(|error| format!("{error:#}")));
-    match made {
-        Ok(directory) => Ok(directory.path()),
+    if let Some(directory) = Shared::MariaDbData.value() {
+        return Ok(directory.into());
+    }
+    process::at_exit(&REGISTERED, remove);
+    match TEMPLATE.get_or_init(|| make_template().map_err(|error| format!("{error:#}"))) {
+        Ok(directory) => Ok(directory.path().to_owned()),
         Err(error) => bail!("{error}"),
     }
 }
 
-fn make_template() -> anyhow::Result<TempDir> {
+/// Makes an empty data directory: that takes a second or more.
+///
+/// # Errors
+/// When MariaDB is not installed, or does not do it.
+pub fn make_template() -> anyhow::Result<TempDir> {
     let directory = TempDir::new()?;
     // Its server keeps files of its own for a while, which others that are made at the same time would share.
     let scratch = TempDir::new()?;
@@ -483,14 +468,8 @@ fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Starts the program; if asked to, so that it ends when the calling thread does.
-fn spawn(
-    directory: &Path,
-    port: u16,
-    settings: &[String],
-    clock: Option<&str>,
-    ends_with_thread: bool,
-) -> anyhow::Result<Child> {
+/// Starts the program.
+fn spawn(directory: &Path, port: u16, settings: &[String], clock: Option<&str>) -> anyhow::Result<Child> {
     let log = File::options().create(true).append(true).open(directory.join(LOG))?;
     // Of its own: a server that starts removes the temporary tables of others from a directory that they share.
     let temporary = directory.join("tmp");
@@ -498,9 +477,6 @@ fn spawn(
     // Debian puts it where ordinary users do not look.
     let program = ["/usr/sbin/mariadbd", "mariadbd"].into_iter().find(|path| Path::new(path).exists());
     let mut command = Command::new(program.unwrap_or("mariadbd"));
-    if ends_with_thread {
-        process::end_with_thread(&mut command);
-    }
     if let Some(offset) = clock {
         // Not by the program faketime, which would be the child that is killed in the server's place. Whatever counts
         // from the machine's start, such as waiting, is as ever.

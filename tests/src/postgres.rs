@@ -5,8 +5,7 @@ use std::fs::File;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Once, OnceLock, mpsc};
+use std::sync::{Once, OnceLock};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
@@ -15,6 +14,7 @@ use tempfile::TempDir;
 use crate::PATIENCE;
 use crate::authority::Authority;
 use crate::process;
+use crate::shared::{Directory, Shared, unique_name};
 
 /// What to do when the server's programs are not there.
 const INSTALL: &str = "install PostgreSQL 13 or newer: apt-get install postgresql";
@@ -22,7 +22,7 @@ const INSTALL: &str = "install PostgreSQL 13 or newer: apt-get install postgresq
 /// A running server.
 #[derive(Debug)]
 pub struct Postgres {
-    directory: TempDir,
+    directory: Directory,
     port: u16,
     settings: Vec<String>,
     /// How far its clock is off, as libfaketime takes it.
@@ -44,7 +44,7 @@ impl Postgres {
     /// # Errors
     /// As [`Postgres::start`].
     pub fn start_with(settings: &[&str]) -> anyhow::Result<Self> {
-        Self::start_on(template()?, settings, false)
+        Self::start_on(&template()?, settings)
     }
 
     /// One that demands TLS, with the certificate of this authority's server.
@@ -53,7 +53,7 @@ impl Postgres {
     /// As [`Postgres::start`].
     pub fn start_with_tls(authority: &Authority) -> anyhow::Result<Self> {
         use std::os::unix::fs::PermissionsExt as _;
-        let directory = TempDir::new()?;
+        let directory = Directory::new()?;
         let data = directory.path().join("data");
         copy(&template()?.join("data"), &data)?;
         for file in ["server.pem", "key.pem"] {
@@ -62,7 +62,7 @@ impl Postgres {
         std::fs::set_permissions(data.join("key.pem"), std::fs::Permissions::from_mode(0o600))?;
         std::fs::write(data.join("pg_hba.conf"), "hostssl all all 127.0.0.1/32 trust\n")?;
         let settings = ["ssl=on", "ssl_cert_file=server.pem", "ssl_key_file=key.pem"].map(str::to_owned);
-        Self::start_in(directory, settings.to_vec(), false)
+        Self::start_in(directory, settings.to_vec())
     }
 
     /// One with data of its own, which have another `system_identifier` than all others.
@@ -71,41 +71,39 @@ impl Postgres {
     /// As [`Postgres::start`].
     pub fn start_other() -> anyhow::Result<Self> {
         let template = make_template()?;
-        Self::start_on(template.path(), &[], false)
+        Self::start_on(template.path(), &[])
     }
 
-    /// One that all tests of a program share, each with a [database](Postgres::database) of its own. It ends with the
-    /// program, however that ends.
+    /// The one that all tests of a run [share](Shared::Postgres), each with a [database](Postgres::database) of its
+    /// own.
+    ///
+    /// # Errors
+    /// When the run has none.
+    pub fn shared() -> anyhow::Result<&'static Self> {
+        static SHARED: OnceLock<Postgres> = OnceLock::new();
+        if SHARED.get().is_none() {
+            let (port, directory) = Shared::Postgres.server()?;
+            let process = Command::new("true").spawn()?;
+            let _ = SHARED.set(Self { directory, port, settings: Vec::new(), clock: None, process });
+        }
+        SHARED.get().context("it was set")
+    }
+
+    /// One with durable commits on a copy of an empty data directory, and these settings.
     ///
     /// # Errors
     /// As [`Postgres::start`].
-    pub fn shared() -> anyhow::Result<&'static Self> {
-        let server = SHARED.get_or_init(|| {
-            let (sender, started) = mpsc::channel();
-            // The server ends with the thread that started it, and the threads of tests do not last.
-            std::thread::spawn(move || {
-                let _ = sender.send(template().and_then(|template| Self::start_on(template, &[], true)));
-                loop {
-                    std::thread::park();
-                }
-            });
-            started.recv().map_err(anyhow::Error::from).flatten().map_err(|error| format!("{error:#}"))
-        });
-        clean_up_at_exit();
-        server.as_ref().map_err(|error| anyhow::anyhow!("{error}"))
-    }
-
-    fn start_on(template: &Path, settings: &[&str], ends_with_thread: bool) -> anyhow::Result<Self> {
-        let directory = TempDir::new()?;
+    pub fn start_on(template: &Path, settings: &[&str]) -> anyhow::Result<Self> {
+        let directory = Directory::new()?;
         copy(&template.join("data"), &directory.path().join("data"))?;
         let settings: Vec<String> = settings.iter().map(|&setting| setting.to_owned()).collect();
-        Self::start_in(directory, settings, ends_with_thread)
+        Self::start_in(directory, settings)
     }
 
-    fn start_in(directory: TempDir, settings: Vec<String>, ends_with_thread: bool) -> anyhow::Result<Self> {
+    fn start_in(directory: Directory, settings: Vec<String>) -> anyhow::Result<Self> {
         give_to_user(directory.path())?;
         let port = process::free_port()?;
-        let process = spawn(directory.path(), port, &settings, None, ends_with_thread)?;
+        let process = spawn(directory.path(), port, &settings, None)?;
         let mut server = Self { directory, port, settings, clock: None, process };
         server.wait_until_ready()?;
         Ok(server)
@@ -116,13 +114,13 @@ impl Postgres {
     /// # Errors
     /// When it cannot be made, or does not become ready.
     pub fn start_standby(&self, name: &str) -> anyhow::Result<Self> {
-        let directory = TempDir::new()?;
+        let directory = Directory::new()?;
         give_to_user(directory.path())?;
         let connection = format!("host=127.0.0.1 port={} user=postgres application_name={name}", self.port);
         let mut backup = command("pg_basebackup")?;
         backup.args(["--checkpoint=fast", "--write-recovery-conf", "--no-sync", "--dbname", &connection, "--pgdata"]);
         ran(backup.arg(directory.path().join("data")))?;
-        Self::start_in(directory, self.settings.clone(), false)
+        Self::start_in(directory, self.settings.clone())
     }
 
     /// Makes a standby a primary, on a new timeline.
@@ -142,11 +140,11 @@ impl Postgres {
     /// # Errors
     /// As [`Postgres::start`].
     pub fn start_copy(&self) -> anyhow::Result<Self> {
-        let directory = TempDir::new()?;
+        let directory = Directory::new()?;
         copy(&self.directory.path().join("data"), &directory.path().join("data"))?;
         // Else it would look for the other one's process.
         let _ = std::fs::remove_file(directory.path().join("data/postmaster.pid"));
-        Self::start_in(directory, self.settings.clone(), false)
+        Self::start_in(directory, self.settings.clone())
     }
 
     /// The port of another server, which this one has from its next start on. That one must not be running then.
@@ -176,8 +174,7 @@ impl Postgres {
     /// # Errors
     /// When the server does not do it.
     pub fn database(&self) -> anyhow::Result<String> {
-        static COUNT: AtomicU64 = AtomicU64::new(0);
-        let name = format!("test_{}", COUNT.fetch_add(1, Ordering::Relaxed));
+        let name = unique_name();
         self.sql("postgres", &format!("CREATE DATABASE {name}"))?;
         Ok(self.url(&name))
     }
@@ -265,7 +262,7 @@ impl Postgres {
     pub fn restart(&mut self) -> anyhow::Result<()> {
         self.kill9()?;
         let (directory, clock) = (self.directory.path(), self.clock.as_deref());
-        self.process = spawn(directory, self.port, &self.settings, clock, false)?;
+        self.process = spawn(directory, self.port, &self.settings, clock)?;
         self.wait_until_ready()
     }
 
@@ -282,7 +279,7 @@ impl Postgres {
         if std::fs::metadata(&altered).is_ok_and(|file| file.len() > 0) {
             File::options().write(true).truncate(true).open(&altered)?;
         }
-        self.process = spawn(self.directory.path(), self.port, settings, self.clock.as_deref(), false)?;
+        self.process = spawn(self.directory.path(), self.port, settings, self.clock.as_deref())?;
         Ok(())
     }
 
@@ -438,45 +435,30 @@ impl Drop for PgBouncer {
 
 const LOG: &str = "postgres.log";
 
-static SHARED: OnceLock<Result<Postgres, String>> = OnceLock::new();
-
-static TEMPLATE: OnceLock<Result<TempDir, String>> = OnceLock::new();
-
-/// Statics are never dropped, so what they stand for is ended and removed when the program ends.
-fn clean_up_at_exit() {
-    extern "C" fn clean_up() {
-        let mut directories = Vec::new();
-        if let Some(Ok(server)) = SHARED.get() {
-            // The server may have ended already; its sessions end with it.
-            let _ = process::signal(&server.process, libc::SIGKILL);
-            directories.push(server.directory.path());
-        }
+/// An empty data directory: that of the run, or one that this program makes.
+fn template() -> anyhow::Result<PathBuf> {
+    static TEMPLATE: OnceLock<Result<TempDir, String>> = OnceLock::new();
+    extern "C" fn remove() {
         if let Some(Ok(directory)) = TEMPLATE.get() {
-            directories.push(directory.path());
-        }
-        for directory in directories {
             let _ = std::fs::remove_dir_all(directory);
         }
     }
     static REGISTERED: Once = Once::new();
-    #[expect(unsafe_code, reason = "the standard library has no handlers for the end of a program")]
-    // SAFETY: the handler is a function of this program, and uses nothing that ends before it runs.
-    REGISTERED.call_once(|| unsafe {
-        libc::atexit(clean_up);
-    });
-}
-
-/// An empty data directory, made once per process: that takes a second or more.
-fn template() -> anyhow::Result<&'static Path> {
-    clean_up_at_exit();
-    let made = TEMPLATE.get_or_init(|| make_template().map_err(|error| format!("{error:#}")));
-    match made {
-        Ok(directory) => Ok(directory.path()),
+    if let Some(directory) = Shared::PostgresData.value() {
+        return Ok(directory.into());
+    }
+    process::at_exit(&REGISTERED, remove);
+    match TEMPLATE.get_or_init(|| make_template().map_err(|error| format!("{error:#}"))) {
+        Ok(directory) => Ok(directory.path().to_owned()),
         Err(error) => bail!("{error}"),
     }
 }
 
-fn make_template() -> anyhow::Result<TempDir> {
+/// Makes an empty data directory: that takes a second or more.
+///
+/// # Errors
+/// When PostgreSQL is not installed, or does not do it.
+pub fn make_template() -> anyhow::Result<TempDir> {
     let directory = TempDir::new()?;
     give_to_user(directory.path())?;
     let mut initdb = match user()? {
@@ -580,20 +562,11 @@ fn state(process: libc::pid_t) -> Option<char> {
     stat.rsplit(')').next()?.trim_start().chars().next()
 }
 
-/// Starts the program; if asked to, so that it ends when the calling thread does.
-fn spawn(
-    directory: &Path,
-    port: u16,
-    settings: &[String],
-    clock: Option<&str>,
-    ends_with_thread: bool,
-) -> anyhow::Result<Child> {
+/// Starts the program.
+fn spawn(directory: &Path, port: u16, settings: &[String], clock: Option<&str>) -> anyhow::Result<Child> {
     let log = File::options().create(true).append(true).open(directory.join(LOG))?;
     let mut command = command("postgres")?;
     as_user(&mut command)?;
-    if ends_with_thread {
-        process::end_with_thread(&mut command);
-    }
     if let Some(offset) = clock {
         // Not by the program faketime, which would be the child that is killed in the server's place. Whatever counts
         // from the machine's start, such as waiting, is as ever.

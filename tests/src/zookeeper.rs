@@ -7,18 +7,18 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Once, OnceLock, mpsc};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail, ensure};
-use tempfile::TempDir;
 use tokio::task::JoinHandle;
 use unalike_storage::{GrantId, Layout, LayoutFields, Lease, LeaseAcquire, LeaseExtend, LeaseStore};
 use unalike_zookeeper::{ZookeeperLeases, ZookeeperOptions};
 use zookeeper_client::Client;
 
 use crate::PATIENCE;
+use crate::shared::{Directory, Shared, unique_name};
 use crate::{process, redis};
 
 /// What to do when the server's programs are not there.
@@ -35,7 +35,7 @@ const AHEAD_MS: &str = "ahead_ms";
 /// A running server.
 #[derive(Debug)]
 pub struct Zookeeper {
-    directory: TempDir,
+    directory: Directory,
     port: u16,
     process: Child,
 }
@@ -46,7 +46,7 @@ impl Zookeeper {
     /// # Errors
     /// When ZooKeeper is not installed, or does not become ready; with what it said.
     pub fn start() -> anyhow::Result<Self> {
-        Self::start_for(false, false)
+        Self::start_for(false)
     }
 
     /// The same with a clock that [`Zookeeper::set_clock`] moves.
@@ -54,33 +54,25 @@ impl Zookeeper {
     /// # Errors
     /// As [`Zookeeper::start`], and when there is no C compiler.
     pub fn start_with_a_clock() -> anyhow::Result<Self> {
-        Self::start_for(true, false)
+        Self::start_for(true)
     }
 
-    /// One that all tests of a program share, each below a [path](Zookeeper::path) of its own. It ends with the
-    /// program, however that ends.
+    /// The one that all tests of a run [share](Shared::Zookeeper), each below a [path](Zookeeper::path) of its own.
     ///
     /// # Errors
-    /// As [`Zookeeper::start`].
+    /// When the run has none.
     pub fn shared() -> anyhow::Result<&'static Self> {
-        let server = SHARED.get_or_init(|| {
-            let (sender, started) = mpsc::channel();
-            // The server ends with the thread that started it, and the threads of tests do not last.
-            std::thread::spawn(move || {
-                let _ = sender.send(Self::start_for(false, true));
-                loop {
-                    std::thread::park();
-                }
-            });
-            started.recv().map_err(anyhow::Error::from).flatten().map_err(|error| format!("{error:#}"))
-        });
-        clean_up_at_exit();
-        server.as_ref().map_err(|error| anyhow::anyhow!("{error}"))
+        static SHARED: OnceLock<Zookeeper> = OnceLock::new();
+        if SHARED.get().is_none() {
+            let (port, directory) = Shared::Zookeeper.server()?;
+            let _ = SHARED.set(Self { directory, port, process: Command::new("true").spawn()? });
+        }
+        SHARED.get().context("it was set")
     }
 
-    fn start_for(with_clock: bool, ends_with_thread: bool) -> anyhow::Result<Self> {
+    fn start_for(with_clock: bool) -> anyhow::Result<Self> {
         ensure!(Path::new(JARS).join("zookeeper.jar").exists(), "{INSTALL}");
-        let directory = TempDir::new()?;
+        let directory = Directory::new()?;
         let port = process::free_port()?;
         if with_clock {
             let source = directory.path().join("clock.c");
@@ -96,7 +88,7 @@ impl Zookeeper {
             directory.path().join("data").display()
         );
         std::fs::write(directory.path().join(CONFIGURATION), configuration)?;
-        let process = spawn(directory.path(), ends_with_thread)?;
+        let process = spawn(directory.path())?;
         let mut server = Self { directory, port, process };
         server.wait_until_ready()?;
         Ok(server)
@@ -110,17 +102,22 @@ impl Zookeeper {
         set_clock(self.directory.path(), ahead_ms)
     }
 
+    /// Its data and log.
+    #[must_use]
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
     /// Where it listens.
     #[must_use]
     pub fn port(&self) -> u16 {
         self.port
     }
 
-    /// A path that no other test of this program has: `/test-7`.
+    /// A path that no other test has: `/test_5f0c2a7be91d`.
     #[must_use]
     pub fn path(&self) -> String {
-        static COUNT: AtomicU64 = AtomicU64::new(0);
-        format!("/test-{}", COUNT.fetch_add(1, Ordering::Relaxed))
+        format!("/{}", unique_name())
     }
 
     /// Kills it with SIGKILL.
@@ -140,7 +137,7 @@ impl Zookeeper {
     /// As [`Zookeeper::start`].
     pub fn restart(&mut self) -> anyhow::Result<()> {
         self.kill9()?;
-        self.process = spawn(self.directory.path(), false)?;
+        self.process = spawn(self.directory.path())?;
         self.wait_until_ready()
     }
 
@@ -194,25 +191,6 @@ impl Drop for Zookeeper {
     }
 }
 
-static SHARED: OnceLock<Result<Zookeeper, String>> = OnceLock::new();
-
-/// Statics are never dropped, so what they stand for is ended and removed when the program ends.
-fn clean_up_at_exit() {
-    extern "C" fn clean_up() {
-        if let Some(Ok(server)) = SHARED.get() {
-            // The server may have ended already.
-            let _ = process::signal(&server.process, libc::SIGKILL);
-            let _ = std::fs::remove_dir_all(server.directory.path());
-        }
-    }
-    static REGISTERED: Once = Once::new();
-    #[expect(unsafe_code, reason = "the standard library has no handlers for the end of a program")]
-    // SAFETY: the handler is a function of this program, and uses nothing that ends before it runs.
-    REGISTERED.call_once(|| unsafe {
-        libc::atexit(clean_up);
-    });
-}
-
 fn set_clock(directory: &Path, ahead_ms: i64) -> anyhow::Result<()> {
     // In one step, for the server reads it at any time.
     let new = directory.join("ahead_ms.new");
@@ -220,13 +198,10 @@ fn set_clock(directory: &Path, ahead_ms: i64) -> anyhow::Result<()> {
     Ok(std::fs::rename(new, directory.join(AHEAD_MS))?)
 }
 
-/// Starts the program; if asked to, so that it ends when the calling thread does.
-fn spawn(directory: &Path, ends_with_thread: bool) -> anyhow::Result<Child> {
+/// Starts the program.
+fn spawn(directory: &Path) -> anyhow::Result<Child> {
     let log = File::options().create(true).append(true).open(directory.join(LOG))?;
     let mut command = Command::new("java");
-    if ends_with_thread {
-        process::end_with_thread(&mut command);
-    }
     if directory.join(CLOCK).exists() {
         command.env("LD_PRELOAD", directory.join(CLOCK)).env("UNALIKE_AHEAD_MS", directory.join(AHEAD_MS));
     }

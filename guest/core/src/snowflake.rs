@@ -98,7 +98,7 @@ pub enum Spread {
 /// ```
 /// use unalike_core::{Layout, SnowflakeOptions};
 /// let mut options = SnowflakeOptions::new(Layout::LEAF);
-/// options.horizon_ms = 10 * 60 * 1_000; // rides out ten minutes without the lease store
+/// options.horizon_ms = 15 * 60 * 1_000; // rides out ten minutes without the lease store, or more
 /// assert!(options.validate().is_ok());
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -107,8 +107,8 @@ pub struct SnowflakeOptions {
     pub layout: Layout,
     /// What to do when the clock goes back.
     pub clock: ClockPolicy,
-    /// How far ahead of now a lease is asked for, 1 ms to 366 days: also the outage of the lease store that is ridden
-    /// out. Renewal starts when a third has passed.
+    /// How far ahead of now a lease is asked for, 1 ms to 366 days. Renewal starts when a third has passed, so an
+    /// outage of the lease store is ridden out for two thirds of it at least.
     pub horizon_ms: u64,
     /// How far ahead of the clock a tick may begin that is entered because the one before is spent; 0: never. It is
     /// ahead of the clock as it stands, also of one that has gone back.

@@ -47,8 +47,8 @@ export interface SnowflakeOptions {
   /** What to do when the clock goes back: keep for 2 s by default. */
   readonly clock?: ClockPolicy;
   /**
-   * How far ahead of now a lease is asked for, 1 ms to 366 days; 60 s by default. It is also the outage of the lease
-   * store that is ridden out. Renewal starts when a third has passed.
+   * How far ahead of now a lease is asked for, 1 ms to 366 days; 60 s by default. Renewal starts when a third has
+   * passed, so an outage of the lease store is ridden out for two thirds of it at least.
    */
   readonly horizonMs?: number;
   /** How far ahead of the clock a tick may begin when the one before is spent: 10 ms by default; 0: never. */

@@ -196,8 +196,8 @@ const SNOWFLAKES_HELP: &str = "\
 # [snowflakes.web]
 # The layout by name, which `unalike layouts` lists, or written out.
 # layout = \"cosid-53\"
-# How far ahead of now a lease is asked for, in milliseconds: 300 to 366 days. It is also the outage of the store that is
-# ridden out.
+# How far ahead of now a lease is asked for, in milliseconds: 300 to 366 days. It is renewed when a third has passed, so an
+# outage of the store is ridden out for two thirds of it at least.
 # horizon_ms = 60000
 # How far ahead of the clock a timestamp may run when a tick's ids are used up, in milliseconds.
 # ahead_max_ms = 10

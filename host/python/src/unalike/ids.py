@@ -325,8 +325,8 @@ class Ids:
         :param layout: Widths, epoch and tick, or the name of a preset, such as ``twitter`` (see
             :data:`~unalike.LAYOUTS`).
         :param clock: What to do when the clock goes back: :class:`~unalike.Clock`.
-        :param horizon_ms: How far ahead of now a lease is asked for, 1 ms to 366 days: also the outage of the lease
-            store that is ridden out.
+        :param horizon_ms: How far ahead of now a lease is asked for, 1 ms to 366 days. It is renewed when a third has
+            passed, so an outage of the lease store is ridden out for two thirds of it at least.
         :param ahead_max_ms: How far ahead of the clock a tick may begin when the one before is spent; 0: never.
         :param spread: Where in a tick the sequences begin: :class:`~unalike.Spread`.
         :raises IdsError: ``name_invalid``, ``layout``, ``argument_invalid``, ``open_otherwise``, ``closed``
@@ -355,8 +355,8 @@ class Ids:
     def renew_leases(self) -> None:
         """Has leases renewed that are due. It never waits.
 
-        For a process that made its ``Ids`` with ``renew_leases=False`` and asks for snowflakes seldom: call it every
-        second, or six times per horizon if that is shorter. Ordinary calls do the same.
+        Call it once a second, or six times in a horizon if that is shorter, in a process that made its ``Ids`` with
+        ``renew_leases=False`` and rarely asks for snowflakes. Ordinary calls do the same.
         """
         for flakes in self._home().flakes():
             try:

@@ -185,6 +185,7 @@ const PAGES: &[&str] = &[
     "host/python/README.md",
     "host/runtime/README.md",
     "host/server/README.md",
+    "host/server/clients.md",
     "host/server/metrics.md",
     "host/server/packaging/README.md",
     "tests/README.md",

@@ -187,6 +187,7 @@ const PAGES: &[&str] = &[
     "host/server/README.md",
     "host/server/clients.md",
     "host/server/metrics.md",
+    "host/server/operating.md",
     "host/server/packaging/README.md",
     "tests/README.md",
     "tests/vectors/README.md",

@@ -61,8 +61,8 @@ const UNRUN: &[(&str, &str, Option<&str>)] = &[
         None,
     ),
     (
-        "rustup toolchain install && cargo run --release",
-        "a build of half an hour; the binary under test serves in its place",
+        "rustup toolchain install && cargo run",
+        "a build of many minutes; the binary under test serves in its place",
         Some("unalike"),
     ),
     (
@@ -109,7 +109,7 @@ const UNRUN: &[(&str, &str, Option<&str>)] = &[
     ("tests/run", "it is what runs this test", None),
     ("cargo bench --workspace", "measurements of hours", None),
     ("cargo run --locked -p unalike-vectors -- write", "it writes files of the repository; a test compares them", None),
-    ("cargo install --path host/server", "a build of half an hour; the binary under test is on the path already", None),
+    ("cargo install --path host/server", "a build of many minutes; the binary under test is on the path already", None),
     ("npm install unalike better-sqlite3", PACKAGES, None),
     ("npm install unalike mysql2", PACKAGES, None),
     ("npm install unalike ioredis", PACKAGES, None),

@@ -201,7 +201,9 @@ async fn a_server_that_ends_idle_sessions_costs_no_request() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deadlock_grants_nothing_and_is_worth_a_retry() {
-    let server = Postgres::start_with(&["deadlock_timeout=100ms"]).unwrap();
+    // The store's session looks for a deadlock once, so long after it began to wait: on a busy machine the other one has to
+    // wait too by then.
+    let server = Postgres::start_with(&["deadlock_timeout=3s"]).unwrap();
     let url = server.database().unwrap();
     let store = Arc::new(connect(&url, "").await);
     let end = store.allocate("order", 10, 0).await.unwrap().end;
@@ -213,7 +215,7 @@ async fn a_deadlock_grants_nothing_and_is_worth_a_retry() {
         async move { store.retire_tags(&["order".to_owned(), "other".to_owned()]).await }
     });
     until_waiting(&server, 1).await;
-    // Who waited first, and so long, is the victim.
+    // Who looks first is the victim.
     run(&mut raw, "SET deadlock_timeout = '60s'").await;
     run(&mut raw, "UPDATE unalike_tag SET refill = 20 WHERE tag = 'order'").await;
     judge(ending.await.unwrap(), UNAVAILABLE, "lost against another one and was rolled back");

@@ -238,6 +238,12 @@ impl SegmentStore for FaultyStore {
         self.arrive().await
     }
 
+    async fn leave_leases(&self, namespace: &str) -> Result<(), StoreError> {
+        self.arrive().await?;
+        self.inner.leave_leases(namespace).await?;
+        self.leave(())
+    }
+
     async fn stripe(&self) -> Result<Option<Stripe>, StoreError> {
         self.arrive().await?;
         self.inner.stripe().await

@@ -15,8 +15,9 @@ use async_trait::async_trait;
 use futures_util::future::try_join;
 use serde::{Deserialize, Serialize};
 use unalike_storage::{
-    Clocks, GrantId, Layout, Lease, LeaseAcquire, LeaseExtend, LeaseLimits, LeaseRecord, LeaseStore, NamespaceBinding,
-    StoreError, StoreIdentity, UsedWorker, choose_worker_after_races, random_64, random_128,
+    Clocks, GrantId, Layout, Lease, LeaseAcquire, LeaseExtend, LeaseLimits, LeaseRecord, LeaseStore, LeasesKept,
+    NamespaceBinding, StoreError, StoreIdentity, UsedWorker, choose_worker_after_races, random_64, random_128,
+    time_of_leases,
 };
 
 use crate::EtcdOptions;
@@ -86,6 +87,8 @@ struct Look {
     store_ms: u64,
     expected: Arc<Expected>,
     bound: Option<Bound>,
+    /// Whether time was granted to leases of the namespace in Redis.
+    has_granted_time: bool,
     /// What else was asked for.
     workers: RangeResponse,
 }
@@ -126,17 +129,22 @@ impl EtcdLeases {
     ) -> Result<Look, StoreError> {
         let key = self.store.paths.namespace(namespace);
         let clock = self.store.cluster.clock_ms(doing, holder);
-        let read = self.store.read(doing, vec![RangeRequest::key(&key), workers]);
+        let time = RangeRequest::key(&self.store.paths.tag(&time_of_leases(namespace)?));
+        let read = self.store.read(doing, vec![RangeRequest::key(&key), time, workers]);
         let (store_ms, (found, expected)) = try_join(clock, read).await?;
         let mut found = found.into_iter();
-        let bound = next(&mut found).kvs.first().map(|kv| self.bound(&key, &expected, kv)).transpose()?;
-        Ok(Look { store_ms, expected, bound, workers: next(&mut found) })
+        let bound = next(&mut found).kvs.first().map(|kv| self.bound(namespace, &expected, kv)).transpose()?;
+        let has_granted_time = !next(&mut found).kvs.is_empty();
+        Ok(Look { store_ms, expected, bound, has_granted_time, workers: next(&mut found) })
     }
 
-    fn bound(&self, key: &str, expected: &Expected, kv: &KeyValue) -> Result<Bound, StoreError> {
-        let odd = |why: &str| damaged(self.at(), key, why);
+    fn bound(&self, namespace: &str, expected: &Expected, kv: &KeyValue) -> Result<Bound, StoreError> {
+        let odd = |why: &str| damaged(self.at(), &self.store.paths.namespace(namespace), why);
         let Namespace { binding: figures } =
             serde_json::from_slice(&kv.value).map_err(|error| odd(&format!("is not unalike's ({error})")))?;
+        if is_in_redis(&figures) {
+            return Err(StoreError::leases_elsewhere(namespace, LeasesKept::InRedis));
+        }
         let mut known = 0;
         let read = NamespaceBinding::read(|name| {
             known += 1;
@@ -149,6 +157,29 @@ impl EtcdLeases {
         // After an adoption no lease of any namespace begins before this.
         let floor_ms = binding.floor_ms.max(expected.record.floor_ms);
         Ok(Bound { binding: NamespaceBinding { floor_ms, ..binding }, mod_revision: kv.mod_revision })
+    }
+
+    /// Writes the mark that Redis has the leases of a namespace, unless somebody has bound it here.
+    pub(crate) async fn mark_namespace(&self, namespace: &str) -> Result<(), StoreError> {
+        let doing = self.store.cluster.begin("noting that Redis keeps leases");
+        let key = self.store.paths.namespace(namespace);
+        while tokio::time::Instant::now() < doing.until {
+            let (found, expected) = self.store.read(doing, vec![RangeRequest::key(&key)]).await?;
+            if let Some(kv) = next(&mut found.into_iter()).kvs.first() {
+                return match self.bound(namespace, &expected, kv) {
+                    Err(StoreError::LeasesElsewhere { .. }) => Ok(()),
+                    Ok(_) => Err(StoreError::leases_elsewhere(namespace, LeasesKept::InStore)),
+                    Err(error) => Err(error),
+                };
+            }
+            let figures = NamespaceBinding::figures_in_redis().map(|(name, figure)| (name.to_owned(), figure)).into();
+            let puts = vec![put(&key, json(&Namespace { binding: figures }))];
+            let compare = vec![Compare::unchanged(&key, 0)];
+            if let Written::Done(_) = self.store.write(doing, &expected, compare, puts, Vec::new()).await? {
+                return Ok(());
+            }
+        }
+        Err(too_many_races(self.at(), doing))
     }
 
     fn found(&self, prefix: &str, kv: &KeyValue) -> Result<Found, StoreError> {
@@ -205,6 +236,9 @@ impl EtcdLeases {
         let holder = (acquire.now_ms, came);
         let look = self.look(doing, namespace, range, Some(holder)).await?;
         let clocks = self.clocks(look.store_ms, holder)?;
+        if look.has_granted_time {
+            return Err(StoreError::leases_in_redis(namespace, look.bound.is_some()));
+        }
         let Some(bound) = look.bound else {
             self.bind(doing, acquire, clocks, &look.expected).await?;
             return Ok(None);
@@ -330,7 +364,7 @@ impl EtcdLeases {
             let ranges = vec![RangeRequest::key(&key), RangeRequest::key(&self.store.paths.worker(namespace, worker))];
             let (found, expected) = self.store.read(doing, ranges).await?;
             let mut found = found.into_iter();
-            let bound = next(&mut found).kvs.first().map(|kv| self.bound(&key, &expected, kv)).transpose()?;
+            let bound = next(&mut found).kvs.first().map(|kv| self.bound(namespace, &expected, kv)).transpose()?;
             let Some(Bound { binding, mod_revision }) = bound else { return Ok(None) };
             let Some(Found { record, mod_revision: before }) =
                 self.all_found(namespace, &next(&mut found))?.remove(&worker)
@@ -344,6 +378,11 @@ impl EtcdLeases {
         }
         Err(too_many_races(self.at(), doing))
     }
+}
+
+/// Whether the figures are the mark that Redis has the leases.
+fn is_in_redis(figures: &BTreeMap<String, u64>) -> bool {
+    figures.get("version") == Some(&NamespaceBinding::IN_REDIS)
 }
 
 fn json(value: &impl Serialize) -> Vec<u8> {
@@ -414,12 +453,15 @@ impl LeaseStore for EtcdLeases {
         let doing = self.store.cluster.begin("listing lease namespaces");
         let prefix = self.store.paths.namespaces();
         let (found, _) = self.store.read(doing, vec![RangeRequest::prefix(&prefix, None, 0)]).await?;
+        let is_here = |kv: &&KeyValue| {
+            !serde_json::from_slice::<Namespace>(&kv.value).is_ok_and(|Namespace { binding }| is_in_redis(&binding))
+        };
         let name = |kv: &KeyValue| {
             let name = kv.key.strip_prefix(prefix.as_bytes()).and_then(|name| std::str::from_utf8(name).ok());
             name.map(str::to_owned)
                 .ok_or_else(|| damaged(self.at(), &prefix, "has a name behind it that is no namespace's"))
         };
-        next(&mut found.into_iter()).kvs.iter().map(name).collect()
+        next(&mut found.into_iter()).kvs.iter().filter(is_here).map(name).collect()
     }
 
     async fn identity(&self) -> Result<Option<StoreIdentity>, StoreError> {

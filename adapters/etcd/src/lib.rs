@@ -359,6 +359,10 @@ impl SegmentLayer for EtcdStore {
         Some(self.options.address())
     }
 
+    async fn leave_leases(&self, namespace: &str) -> Result<(), StoreError> {
+        self.leases().await?.mark_namespace(namespace).await
+    }
+
     async fn join_stripe(&self, stripe: &Stripe) -> Result<JoinedStripe, StoreError> {
         self.tags.join_stripe(stripe).await
     }

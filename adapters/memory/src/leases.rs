@@ -6,7 +6,7 @@ use std::collections::btree_map::Entry;
 use async_trait::async_trait;
 use unalike_storage::{
     Clocks, GrantId, Lease, LeaseAcquire, LeaseExtend, LeaseRecord, LeaseStore, NamespaceBinding, SegmentStore,
-    StoreError, StoreIdentity, UsedWorker, choose_worker,
+    StoreError, StoreIdentity, UsedWorker, choose_worker, time_of_leases,
 };
 
 use crate::MemoryStore;
@@ -50,6 +50,9 @@ impl LeaseStore for MemoryStore {
         let mut state = self.state()?;
         let clocks = Clocks { holder_ms: acquire.now_ms, store_ms: (self.options.clock)() };
         self.options.limits.check_clocks(clocks)?;
+        if state.left.contains(namespace) || state.tags.contains_key(&time_of_leases(namespace)?) {
+            return Err(StoreError::leases_in_redis(namespace, state.namespaces.contains_key(namespace)));
+        }
         let floor_ms = state.leases_from_ms;
         let row = match state.namespaces.entry(namespace.to_owned()) {
             Entry::Occupied(row) => row.into_mut(),

@@ -21,7 +21,7 @@
 mod leases;
 mod segments;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -117,6 +117,8 @@ struct State {
     /// No lease of any namespace starts before this instant, in Unix milliseconds.
     leases_from_ms: u64,
     namespaces: BTreeMap<String, NamespaceRow>,
+    /// The namespaces whose leases a Redis keeps.
+    left: BTreeSet<String>,
 }
 
 impl MemoryStore {

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use unalike_storage::{
-    ID_MAX, JoinedStripe, KEPT_FLOOR, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, StoreIdentity,
-    Stripe, StripeNumbers, TagOptions, TagRecord, TailRelease, first_watermark, split_tag, validate_allocate,
-    validate_new_tag, validate_policies, validate_raise, validate_tag,
+    ID_MAX, JoinedStripe, KEPT_FLOOR, LeasesKept, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError,
+    StoreIdentity, Stripe, StripeNumbers, TagOptions, TagRecord, TailRelease, first_watermark, split_tag,
+    validate_allocate, validate_new_tag, validate_policies, validate_raise, validate_tag,
 };
 
 use crate::{MemoryStore, State};
@@ -216,6 +216,15 @@ impl SegmentStore for MemoryStore {
 
     async fn check(&self) -> Result<(), StoreError> {
         self.state().map(drop)
+    }
+
+    async fn leave_leases(&self, namespace: &str) -> Result<(), StoreError> {
+        let mut state = self.state()?;
+        if state.namespaces.contains_key(namespace) {
+            return Err(StoreError::leases_elsewhere(namespace, LeasesKept::InStore));
+        }
+        state.left.insert(namespace.to_owned());
+        Ok(())
     }
 
     async fn stripe(&self) -> Result<Option<Stripe>, StoreError> {

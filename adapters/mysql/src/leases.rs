@@ -15,7 +15,7 @@ use sqlx::Row as _;
 use sqlx::mysql::MySqlRow;
 use unalike_storage::{
     ClockSteps, GrantId, Layout, Lease, LeaseAcquire, LeaseExtend, LeaseLimits, LeaseLook, LeaseRecord, LeaseRows,
-    LeaseStore, NamespaceBinding, StoreError, StoreIdentity, UsedWorker, is_kept_time, split_tag,
+    LeaseStore, LeasesKept, NamespaceBinding, StoreError, StoreIdentity, UsedWorker, is_kept_time, split_tag,
 };
 
 use crate::database::{Database, Turn, number};
@@ -158,6 +158,16 @@ pub(crate) const READ_STORE: &str = "SELECT version, max_horizon_ms FROM unalike
 pub(crate) const HAS_STORE: &str = "SELECT 1 FROM information_schema.TABLES \
     WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = 'unalike_lease_store'";
 
+/// Whether there is a table of tags of unalike's own that this user may look into.
+pub(crate) const HAS_TAGS: &str = "SELECT 1 FROM information_schema.TABLES \
+    WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = 'unalike_tag'";
+
+/// Whether time was granted to leases in Redis under a tag.
+pub(crate) const GRANTED_TIME: &str = "SELECT 1 FROM unalike_tag WHERE tag = ?";
+
+/// Whether a namespace is bound, or Redis has its leases.
+pub(crate) const KEPT: &str = "SELECT version FROM unalike_lease_namespace WHERE namespace = ?";
+
 /// When time may be granted under new names, and the server's clock.
 pub(crate) const TIME_FLOOR: &str = concat!(
     "SELECT CAST(floor_ms AS UNSIGNED) AS floor_ms, CAST(",
@@ -231,6 +241,24 @@ impl MysqlLeases {
         Ok(Self { options: options.clone(), tables })
     }
 
+    /// Writes the mark that Redis has the leases of a namespace, unless somebody has bound it here.
+    async fn mark_namespace(&self, namespace: &str) -> Result<(), StoreError> {
+        let database = &self.tables.database;
+        let mut turn = database.turn("noting that Redis keeps leases").await?;
+        let mut mark = sqlx::query(BIND).bind(namespace.as_bytes());
+        for (_, figure) in NamespaceBinding::figures_in_redis() {
+            mark = mark.bind(figure);
+        }
+        turn.execute(mark).await?;
+        let rows = turn.rows(sqlx::query(KEPT).bind(namespace.as_bytes())).await?;
+        turn.give_back();
+        let row = rows.first().ok_or_else(|| damaged(database.at(), LeaseTables::UNBOUND))?;
+        if number(database, row, "version")? == NamespaceBinding::IN_REDIS {
+            return Ok(());
+        }
+        Err(StoreError::leases_elsewhere(namespace, LeasesKept::InStore))
+    }
+
     /// The statements that create the tables of leases, `unalike_store` among them, for those who do not let programs
     /// do it.
     ///
@@ -281,7 +309,10 @@ impl LeaseTables {
         Ok(value.is_null())
     }
 
-    fn binding(&self, row: &MySqlRow) -> Result<NamespaceBinding, StoreError> {
+    fn binding(&self, row: &MySqlRow, namespace: &str) -> Result<NamespaceBinding, StoreError> {
+        if self.number(row, "version")? == NamespaceBinding::IN_REDIS {
+            return Err(StoreError::leases_elsewhere(namespace, LeasesKept::InRedis));
+        }
         let read = NamespaceBinding::read(|figure| self.number(row, figure))?;
         read.map_err(|why| {
             damaged(self.database.at(), &format!("a row of unalike_lease_namespace is not a binding: {why}"))
@@ -356,9 +387,15 @@ impl LeaseRows for LeaseTables {
         let row = rows.first().ok_or_else(|| damaged(self.database.at(), "the server's clock gives no row"))?;
         Ok(LeaseLook {
             store_ms: self.number(row, "store_ms")?,
-            binding: if self.is_null(row, "version")? { None } else { Some(self.binding(row)?) },
+            binding: if self.is_null(row, "version")? { None } else { Some(self.binding(row, namespace)?) },
             lease: if self.is_null(row, "worker")? { None } else { Some(self.record(row)?) },
         })
+    }
+
+    async fn has_granted_time(&self, turn: &mut Turn, tag: &str) -> Result<bool, StoreError> {
+        // The tags of other dialects are not looked at: a Redis above them has its mark written at its next start.
+        let has_tags = !turn.rows(sqlx::query(HAS_TAGS)).await?.is_empty();
+        Ok(has_tags && !turn.rows(sqlx::query(GRANTED_TIME).bind(tag.as_bytes())).await?.is_empty())
     }
 
     async fn lock_namespace(
@@ -513,7 +550,7 @@ impl LeaseStore for MysqlLeases {
     }
 
     async fn namespaces(&self) -> Result<Vec<String>, StoreError> {
-        let list = sqlx::query("SELECT namespace FROM unalike_lease_namespace ORDER BY namespace");
+        let list = sqlx::query("SELECT namespace FROM unalike_lease_namespace WHERE version <> 2 ORDER BY namespace");
         let rows = self.tables.database.rows("listing lease namespaces", list).await?;
         rows.iter().map(|row| self.tables.text(row, "namespace")).collect()
     }
@@ -590,6 +627,19 @@ pub(crate) async fn quarantine(database: &Database, options: &MysqlOptions, was_
     let end_ms = number(database, row, "floor_ms")?;
     turn.commit().await?;
     Ok(end_ms)
+}
+
+/// [`SegmentStore::leave_leases`](unalike_storage::SegmentStore::leave_leases). Where nobody made the tables of leases,
+/// and this user may not, nothing is leased in them, and the time that Redis is granted says where the leases are.
+pub(crate) async fn leave(database: &Database, options: &MysqlOptions, namespace: &str) -> Result<(), StoreError> {
+    match MysqlLeases::open(database, options).await {
+        Ok(leases) => leases.mark_namespace(namespace).await,
+        Err(error @ StoreError::Refused { .. }) => {
+            let has_tables = !database.rows("looking for leases", sqlx::query(HAS_STORE)).await?.is_empty();
+            if has_tables { Err(error) } else { Ok(()) }
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// Refuses, in the transaction that is about to create it, a row of [time](unalike_storage::is_kept_time) that is

@@ -766,6 +766,10 @@ impl SegmentStore for MysqlStore {
         self.segments.beyond_record(tag).await
     }
 
+    async fn leave_leases(&self, namespace: &str) -> Result<(), StoreError> {
+        leases::leave(&self.database, &self.options, namespace).await
+    }
+
     async fn check(&self) -> Result<(), StoreError> {
         self.segments.check().await
     }

@@ -15,7 +15,7 @@ use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 use unalike_storage::{
     ClockSteps, GrantId, Layout, Lease, LeaseAcquire, LeaseExtend, LeaseLimits, LeaseLook, LeaseRecord, LeaseRows,
-    LeaseStore, NamespaceBinding, StoreError, StoreIdentity, UsedWorker, is_kept_time, split_tag,
+    LeaseStore, LeasesKept, NamespaceBinding, StoreError, StoreIdentity, UsedWorker, is_kept_time, split_tag,
 };
 
 use crate::database::{Database, Turn, number, signed};
@@ -113,6 +113,25 @@ impl PostgresLeases {
         Ok(Self { tables })
     }
 
+    /// Writes the mark that Redis has the leases of a namespace, unless somebody has bound it here.
+    async fn mark_namespace(&self, namespace: &str) -> Result<(), StoreError> {
+        const KEPT: &str = "SELECT version FROM unalike_lease_namespace WHERE namespace = $1";
+        let database = &self.tables.database;
+        let mut turn = database.turn("noting that Redis keeps leases").await?;
+        let mut mark = sqlx::query(BIND).bind(namespace.to_owned());
+        for (_, figure) in NamespaceBinding::figures_in_redis() {
+            mark = mark.bind(signed(figure));
+        }
+        turn.execute(mark).await?;
+        let rows = turn.rows(sqlx::query(KEPT).bind(namespace.to_owned())).await?;
+        turn.give_back();
+        let row = rows.first().ok_or_else(|| damaged(database.at(), LeaseTables::UNBOUND))?;
+        if number(database, row, "version")? == NamespaceBinding::IN_REDIS {
+            return Ok(());
+        }
+        Err(StoreError::leases_elsewhere(namespace, LeasesKept::InStore))
+    }
+
     /// The statements that create the tables of leases, `unalike_store` among them, for those who do not let programs
     /// do it.
     ///
@@ -147,7 +166,10 @@ impl LeaseTables {
         read_error(self.database.at(), "reading a row of leases", error)
     }
 
-    fn binding(&self, row: &PgRow) -> Result<NamespaceBinding, StoreError> {
+    fn binding(&self, row: &PgRow, namespace: &str) -> Result<NamespaceBinding, StoreError> {
+        if self.number(row, "version")? == NamespaceBinding::IN_REDIS {
+            return Err(StoreError::leases_elsewhere(namespace, LeasesKept::InRedis));
+        }
         let read = NamespaceBinding::read(|figure| self.number(row, figure))?;
         read.map_err(|why| {
             damaged(self.database.at(), &format!("a row of unalike_lease_namespace is not a binding: {why}"))
@@ -241,9 +263,16 @@ impl LeaseRows for LeaseTables {
         };
         Ok(LeaseLook {
             store_ms: self.number(row, "store_ms")?,
-            binding: if is_there("version")? { Some(self.binding(row)?) } else { None },
+            binding: if is_there("version")? { Some(self.binding(row, namespace)?) } else { None },
             lease: if is_there("worker")? { Some(self.record(row)?) } else { None },
         })
+    }
+
+    async fn has_granted_time(&self, LeaseTurn { turn, .. }: &mut LeaseTurn, tag: &str) -> Result<bool, StoreError> {
+        const HAS_TAGS: &str = "SELECT 1 WHERE has_table_privilege(to_regclass('unalike_tag'), 'SELECT')";
+        const GRANTED_TIME: &str = "SELECT 1 FROM unalike_tag WHERE tag = $1";
+        let has_tags = !turn.rows(sqlx::query(HAS_TAGS)).await?.is_empty();
+        Ok(has_tags && !turn.rows(sqlx::query(GRANTED_TIME).bind(tag.to_owned())).await?.is_empty())
     }
 
     async fn lock_namespace(
@@ -407,7 +436,7 @@ impl LeaseStore for PostgresLeases {
     }
 
     async fn namespaces(&self) -> Result<Vec<String>, StoreError> {
-        let list = sqlx::query("SELECT namespace FROM unalike_lease_namespace ORDER BY namespace");
+        let list = sqlx::query("SELECT namespace FROM unalike_lease_namespace WHERE version <> 2 ORDER BY namespace");
         let rows = self.tables.database.rows("listing lease namespaces", list).await?;
         rows.iter().map(|row| row.try_get("namespace").map_err(|error| self.tables.unreadable(error))).collect()
     }
@@ -485,6 +514,20 @@ pub(crate) async fn quarantine(turn: &mut Turn, database: &Database, limits: Lea
     let rows = turn.rows(sqlx::query(END).bind(LEASES)).await?;
     let row = rows.first().ok_or_else(|| schema::no_row(database))?;
     number(database, row, "floor_ms")
+}
+
+/// [`SegmentStore::leave_leases`](unalike_storage::SegmentStore::leave_leases). Where nobody made the tables of leases,
+/// and this user may not, nothing is leased in them, and the time that Redis is granted says where the leases are.
+pub(crate) async fn leave(database: &Database, options: &PostgresOptions, namespace: &str) -> Result<(), StoreError> {
+    const HAS_TABLE: &str = "SELECT 1 WHERE to_regclass('unalike_lease_namespace') IS NOT NULL";
+    match PostgresLeases::open(database, options).await {
+        Ok(leases) => leases.mark_namespace(namespace).await,
+        Err(error @ StoreError::Refused { .. }) => {
+            let has_table = !database.rows("looking for leases", sqlx::query(HAS_TABLE)).await?.is_empty();
+            if has_table { Err(error) } else { Ok(()) }
+        }
+        Err(error) => Err(error),
+    }
 }
 
 /// Refuses, in the transaction that is about to create it, a row of [time](is_kept_time) that is granted to leases or

@@ -517,6 +517,10 @@ impl SegmentLayer for PostgresStore {
         Some(self.options.address())
     }
 
+    async fn leave_leases(&self, namespace: &str) -> Result<(), StoreError> {
+        leases::leave(&self.database, &self.options, namespace).await
+    }
+
     async fn join_stripe(&self, stripe: &Stripe) -> Result<JoinedStripe, StoreError> {
         self.segments.join_stripe(stripe).await
     }

@@ -11,8 +11,8 @@ use sqlx::sqlite::SqliteRow;
 use sqlx::{Sqlite, SqliteConnection, Transaction};
 use unalike_storage::{
     Candidates, Choice, Clocks, Expiry, FieldOrder, GrantId, Layout, LayoutFields, Lease, LeaseAcquire, LeaseExtend,
-    LeaseRecord, LeaseStore, NamespaceBinding, StoreError, StoreIdentity, UsedWorker, choose_worker, nth_never_used,
-    random_64, random_128,
+    LeaseRecord, LeaseStore, LeasesKept, NamespaceBinding, StoreError, StoreIdentity, UsedWorker, choose_worker,
+    nth_never_used, random_64, random_128, time_of_leases,
 };
 
 use crate::error::{damaged, read_error};
@@ -93,7 +93,38 @@ impl SqliteStore {
         let select = sqlx::query(NAMESPACE).bind(namespace);
         let row = select.fetch_optional(transaction).await;
         let row = row.map_err(|error| read_error(&self.path, "reading a namespace", error))?;
-        row.map(|row| self.binding(&row)).transpose()
+        let Some(row) = row else { return Ok(None) };
+        if self.number(&row, "timestamp_bits")? == 0 {
+            return Err(StoreError::leases_elsewhere(namespace, LeasesKept::InRedis));
+        }
+        self.binding(&row).map(Some)
+    }
+
+    /// Writes the mark that Redis has the leases of a namespace, unless somebody has bound it here.
+    pub(crate) async fn mark_namespace(&self, namespace: &str) -> Result<(), StoreError> {
+        let mut mark = sqlx::query(BIND_NAMESPACE).bind(namespace);
+        for (name, figure) in NamespaceBinding::figures_in_redis() {
+            mark = match name {
+                "sequence_first" => mark.bind("worker-first"),
+                "floor_ms" | "version" => continue,
+                _ => mark.bind(signed_ms(figure)?),
+            };
+        }
+        self.write("noting that Redis keeps leases", mark).await?;
+        let connection = self.readers()?.acquire().await;
+        let mut connection = connection.map_err(|error| read_error(&self.path, "reading a namespace", error))?;
+        match self.find_namespace(&mut connection, namespace).await {
+            Err(StoreError::LeasesElsewhere { .. }) => Ok(()),
+            Ok(_) => Err(StoreError::leases_elsewhere(namespace, LeasesKept::InStore)),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether time was granted to leases in Redis under this tag.
+    async fn has_granted_time(&self, transaction: &mut SqliteConnection, tag: &str) -> Result<bool, StoreError> {
+        let found = sqlx::query_scalar("SELECT EXISTS (SELECT 1 FROM tag WHERE tag = ?1)").bind(tag);
+        let found = found.fetch_one(transaction).await;
+        found.map_err(|error| read_error(&self.path, "looking for time that was granted to Redis", error))
     }
 
     fn binding(&self, row: &SqliteRow) -> Result<NamespaceBinding, StoreError> {
@@ -246,6 +277,9 @@ impl SqliteStore {
         let namespace = acquire.namespace.as_str();
         let mut snapshot = self.snapshot().await?;
         let bound = self.find_namespace(&mut snapshot, namespace).await?;
+        if self.has_granted_time(&mut snapshot, &time_of_leases(namespace)?).await? {
+            return Err(StoreError::leases_in_redis(namespace, bound.is_some()));
+        }
         let binding = match &bound {
             Some(binding) => {
                 binding.check_layout(namespace, acquire.layout)?;
@@ -377,7 +411,7 @@ impl LeaseStore for SqliteStore {
     }
 
     async fn namespaces(&self) -> Result<Vec<String>, StoreError> {
-        let select = sqlx::query_scalar("SELECT namespace FROM namespace ORDER BY namespace");
+        let select = sqlx::query_scalar("SELECT namespace FROM namespace WHERE timestamp_bits > 0 ORDER BY namespace");
         let names = select.fetch_all(self.readers()?).await;
         names.map_err(|error| read_error(&self.path, "listing lease namespaces", error))
     }

@@ -316,6 +316,10 @@ impl SegmentStore for SqliteStore {
         identity(self).await.map(Some)
     }
 
+    async fn leave_leases(&self, namespace: &str) -> Result<(), StoreError> {
+        self.mark_namespace(namespace).await
+    }
+
     async fn check(&self) -> Result<(), StoreError> {
         self.prove_writable().await
     }

@@ -2,8 +2,8 @@
 
 use unalike_core::{ID_MAX, Rfc3339, StoreFailure};
 
-use crate::Stripe;
 use crate::segments::{shown, split_tag};
+use crate::{LeasesKept, Stripe};
 
 type Source = Box<dyn std::error::Error + Send + Sync>;
 
@@ -163,6 +163,14 @@ pub enum StoreError {
         bound: String,
         /// The layout of this request.
         offered: String,
+    },
+    /// The leases of the namespace are kept in another place, of which the store has a record.
+    #[error("the leases of {namespace:?} are kept {kept}")]
+    LeasesElsewhere {
+        /// The namespace.
+        namespace: String,
+        /// Where.
+        kept: LeasesKept,
     },
     /// The holder's clock is too far from the store's.
     #[error(
@@ -328,6 +336,7 @@ impl StoreError {
             | Self::TagInvalid { .. }
             | Self::TagLimit { .. }
             | Self::LayoutMismatch { .. }
+            | Self::LeasesElsewhere { .. }
             | Self::PlaceChanged { .. }
             | Self::Corrupt { .. }
             | Self::Refused { .. } => StoreFailure::Refused,

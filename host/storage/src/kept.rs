@@ -13,11 +13,14 @@ use unalike_core::{ID_MAX, RefillPolicy, SUB_SEPARATOR, Segment, StepPolicy, Tai
 
 use crate::{
     Ceiling, JoinedStripe, SegmentLayer, SegmentStore, StoreError, Stripe, TagCreation, TagOptions, TagRecord,
-    TailsReleased, split_tag,
+    TailsReleased, split_tag, sub_tag,
 };
 
 /// The tag whose sub-keys are the namespaces of leases that Redis keeps: Unix milliseconds.
 pub const KEPT_LEASES: &str = "redis-leases";
+
+/// The longest sub-key of that tag, in bytes.
+const SUB_LEN_MAX: usize = 128 - KEPT_LEASES.len() - 1;
 
 /// The beginning of those sub-keys of any tag under which the milliseconds of its shards are granted to Redis' clock:
 /// milliseconds since the epoch of its ids.
@@ -97,6 +100,33 @@ impl TagCreation {
     pub fn of(self, name: &str) -> Self {
         if is_kept(name) { Self { on_first_use: true, tags_max: u64::MAX } } else { self }
     }
+}
+
+/// The name under which a durable store grants Redis the time of a namespace of leases.
+///
+/// A name that is too long is shortened, and a hash of it appended. Two that have one tag would be in each other's way,
+/// and nothing else: each would get time that the other one has not.
+///
+/// # Errors
+/// [`StoreError::TagInvalid`] for a name that no namespace has.
+///
+/// ```
+/// use unalike_storage::{KEPT_LEASES, is_kept, time_of_leases};
+/// let tag = time_of_leases("default").unwrap();
+/// assert!(tag == format!("{KEPT_LEASES}\u{1f}default") && is_kept(&tag));
+/// ```
+pub fn time_of_leases(namespace: &str) -> Result<String, StoreError> {
+    if namespace.len() <= SUB_LEN_MAX {
+        return sub_tag(KEPT_LEASES, namespace);
+    }
+    let end = format!("~{:016x}", fnv1a(namespace.as_bytes()));
+    let length = namespace.floor_char_boundary(SUB_LEN_MAX - end.len());
+    sub_tag(KEPT_LEASES, &format!("{}{end}", namespace.split_at(length).0))
+}
+
+/// FNV-1a: the same in each version of this program, and that is all that is asked of it.
+fn fnv1a(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 /// Refuses names under which the product keeps something for itself.
@@ -245,6 +275,21 @@ impl SegmentLayer for PublicTags {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_namespace_has_a_tag_for_its_time() {
+        let of = |namespace: &str| time_of_leases(namespace).unwrap();
+        assert_eq!(of("default"), "redis-leases\u{1f}default");
+        let fits = "x".repeat(115);
+        assert_eq!(of(&fits), format!("redis-leases\u{1f}{fits}"));
+        for long in ["x".repeat(116), "x".repeat(128), "\u{1f600}".repeat(32), format!("x{}", "\u{1f600}".repeat(31))] {
+            let other = long.replacen(['x', '\u{1f600}'], "y", 1);
+            assert!(of(&long).len() <= 128 && of(&long) != of(&other), "{long}");
+        }
+        // It is written in stores: it stays so for ever.
+        assert_eq!(of(&"x".repeat(116)), format!("redis-leases\u{1f}{}~{:016x}", "x".repeat(98), fnv1a(&[b'x'; 116])));
+        assert_eq!(fnv1a(b"foobar"), 0x8594_4171_f739_67e8);
+    }
 
     #[test]
     fn kept_names_are_found_however_they_are_written() {

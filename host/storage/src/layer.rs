@@ -148,6 +148,10 @@ pub trait SegmentLayer: Send + Sync + 'static {
         self.reach().await?.ceiling(tag).await
     }
 
+    async fn leave_leases(&self, namespace: &str) -> Result<(), StoreError> {
+        self.reach().await?.leave_leases(namespace).await
+    }
+
     fn stripes(&self) -> usize {
         self.below().map_or(1, SegmentStore::stripes)
     }
@@ -254,6 +258,10 @@ impl<L: SegmentLayer> SegmentStore for L {
         SegmentLayer::ceiling(self, tag).await
     }
 
+    async fn leave_leases(&self, namespace: &str) -> Result<(), StoreError> {
+        SegmentLayer::leave_leases(self, namespace).await
+    }
+
     fn stripes(&self) -> usize {
         SegmentLayer::stripes(self)
     }
@@ -319,6 +327,7 @@ mod tests {
             "close",
             "folds_names",
             "identity",
+            "leave_leases",
             "recorded_identity",
             "restripe",
             "stripe",

@@ -7,7 +7,7 @@ use unalike_core::{GrantId, Layout, Lease, Rfc3339};
 
 use crate::{
     Candidates, Choice, ClockSteps, Clocks, LeaseAcquire, LeaseExtend, LeaseLimits, LeaseRecord, NamespaceBinding,
-    StoreError, UsedWorker, choose_worker, nth_never_used, random_64, random_128,
+    StoreError, UsedWorker, choose_worker, nth_never_used, random_64, random_128, time_of_leases,
 };
 
 /// What a store says of a namespace and of one worker of it, at one instant.
@@ -107,8 +107,16 @@ pub trait LeaseRows: Send + Sync {
     /// Reads the server's clock, the namespace and the worker, in one statement.
     ///
     /// # Errors
-    /// Any error of the connection.
+    /// [`StoreError::LeasesElsewhere`] where the namespace's row is the mark of a Redis, and any error of the
+    /// connection.
     async fn look_at_rows(&self, turn: &mut Self::Turn, namespace: &str, worker: u32) -> Result<LeaseLook, StoreError>;
+
+    /// Whether time was granted under this tag of [Redis' leases](crate::time_of_leases), as far as the tables of
+    /// unalike's own say so.
+    ///
+    /// # Errors
+    /// Any error of the connection.
+    async fn has_granted_time(&self, turn: &mut Self::Turn, tag: &str) -> Result<bool, StoreError>;
 
     /// Begins a transaction in which acquires in this namespace wait for each other. A `new` namespace is bound, unless
     /// somebody else was quicker.
@@ -233,6 +241,10 @@ pub trait LeaseRows: Send + Sync {
         };
         self.lock_namespace(&mut turn, namespace, new).await?;
         let seen = look(self, &mut turn, namespace, preferred).await?;
+        if self.has_granted_time(&mut turn, &time_of_leases(namespace)?).await? {
+            self.roll_back(turn).await?;
+            return Err(StoreError::leases_in_redis(namespace, before.binding.is_some()));
+        }
         let chosen = choose(self, &mut turn, acquire, &seen).await?;
         let granted = chosen.and_then(|chosen| Ok((chosen.end_ms == 0, seen.grant(self, acquire, chosen)?)));
         let (is_first, lease) = match granted {

@@ -15,6 +15,7 @@ mod hosts_url;
 mod kept;
 mod layer;
 mod lazy;
+mod lease_place;
 mod lease_rows;
 mod lease_rules;
 mod leases;
@@ -31,10 +32,11 @@ pub use error::{NotBegun, StoreError};
 pub use hosts_url::{HostsUrl, percent_decode};
 pub use kept::{
     KEPT_CLOCK, KEPT_FLOOR, KEPT_LEASES, PublicTags, first_watermark, is_kept, is_kept_time, kept_patterns,
-    validate_public,
+    time_of_leases, validate_public,
 };
 pub use layer::SegmentLayer;
 pub use lazy::Lazy;
+pub use lease_place::LeasesKept;
 pub use lease_rows::{LeaseLook, LeaseRows};
 pub use lease_rules::{
     Candidates, Choice, Clocks, LeaseLimits, NamespaceBinding, UsedWorker, choose_worker, choose_worker_after_races,

@@ -222,6 +222,16 @@ pub trait SegmentStore: Send + Sync + 'static {
         Ok(None)
     }
 
+    /// Notes that a Redis which this store grants its time keeps the leases of a namespace, and not the store itself:
+    /// at its first use, in one step, also between processes. A store that leases no workers has nothing to note.
+    ///
+    /// # Errors
+    /// [`StoreError::LeasesElsewhere`] when the store leases workers of the namespace itself; and any error of the
+    /// connection.
+    async fn leave_leases(&self, _namespace: &str) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     /// How many stores share a tag's numbers between them: 1, or that of the stripes. A record of several has the
     /// greatest watermark of theirs; lower numbers may come from the others.
     fn stripes(&self) -> usize {

@@ -349,9 +349,9 @@ async fn rows_that_somebody_damaged_grant_nothing() {
     for (damage, repair, words) in [
         // Written by a program of later: not ours to judge.
         (
-            "UPDATE unalike_lease_namespace SET version = 2",
+            "UPDATE unalike_lease_namespace SET version = 3",
             "UPDATE unalike_lease_namespace SET version = 1",
-            "version 2",
+            "version 3",
         ),
         (
             "UPDATE unalike_lease_namespace SET worker_bits = 60",

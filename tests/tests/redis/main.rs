@@ -8,6 +8,7 @@ mod dialects;
 mod leases;
 mod load;
 mod outages;
+mod places;
 mod rules;
 mod sentinel;
 mod server;

@@ -9,24 +9,21 @@
 //! takes one ms of it, and the rest when it is there. So the incarnation before gets no more of it, and of two Redis
 //! that run at once, the one that asks first has the next turn.
 
-use std::sync::Arc;
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use tokio::time::Instant;
-use unalike_storage::{KEPT_LEASES, NamespaceBinding, Rfc3339, SegmentStore, StoreError, sub_tag};
+use unalike_storage::{KEPT_LEASES, LeasesKept, NamespaceBinding, Rfc3339, SegmentStore, StoreError, time_of_leases};
 
 use super::hash::{Kept, NamespaceView, write_binding};
 use super::{INSTALL, Namespace, look};
 use crate::RedisOptions;
-use crate::error::damaged;
-use crate::raising::{ASK_AGAIN, HashKey, Kind, KnownTurns, Raise, Raising};
+use crate::raising::{ASK_AGAIN, HashKey, Kind, KnownTurns, Raise, Raising, lock};
 use crate::server::Server;
 
 /// The tag whose sub-keys are the namespaces, in the durable store.
 const OWNER: &str = KEPT_LEASES;
-
-/// The longest sub-key of that tag, in bytes.
-const SUB_LEN_MAX: usize = 128 - OWNER.len() - 1;
 
 /// What a new hash has beside its generation and its first claim.
 const NEW: [(&str, &str); 3] = [("incarnation", ""), ("bound_ms", "0"), ("low", "0")];
@@ -47,6 +44,8 @@ pub(super) struct GrantedTime {
     durable: Arc<dyn SegmentStore>,
     raising: Raising,
     turns: KnownTurns,
+    /// The namespaces of which the durable store knows that their leases are here.
+    placed: Mutex<HashSet<String>>,
 }
 
 /// How far the bound of a namespace shall reach, in Unix milliseconds.
@@ -70,7 +69,7 @@ impl GrantedTime {
     ) -> Result<Self, StoreError> {
         let raising = Raising::new(server.clone(), Arc::clone(&durable), options, Kind::Leases, &NEW)?;
         raising.recognise().await?;
-        Ok(Self { server: server.clone(), durable, raising, turns: KnownTurns::default() })
+        Ok(Self { server: server.clone(), durable, raising, turns: KnownTurns::default(), placed: Mutex::default() })
     }
 
     /// Waits until the bound was raised, or needs not be, at most until the deadline. Whether all was done that can be;
@@ -119,7 +118,29 @@ impl GrantedTime {
         self.durable.close().await;
     }
 
+    /// Makes sure that the durable store leases no workers of this namespace itself, and never will. Whatever it
+    /// refuses, nothing was written here before.
+    async fn place(&self, name: &str) -> Result<(), StoreError> {
+        match self.raising.ask(name, self.durable.leave_leases(name)).await {
+            Ok(()) => {}
+            Err(StoreError::LeasesElsewhere { namespace, kept: LeasesKept::InStore }) => {
+                // Time that was granted before anybody looked at both.
+                let kept = match self.raising.ask(name, self.durable.tag(&time_of_leases(name)?)).await {
+                    Err(StoreError::TagUnknown { .. }) => LeasesKept::InStore,
+                    known => known.map(|_| LeasesKept::InBoth)?,
+                };
+                return Err(StoreError::LeasesElsewhere { namespace, kept });
+            }
+            Err(error) => return Err(error),
+        }
+        lock(&self.placed).insert(name.to_owned());
+        Ok(())
+    }
+
     async fn raise(self: Arc<Self>, namespace: Namespace, wanted: WantedTime) -> Result<Raise, StoreError> {
+        if !lock(&self.placed).contains(&namespace.name) {
+            self.place(&namespace.name).await?;
+        }
         let place = HashKey { tag: &namespace.name, owner: OWNER, key: &namespace.key };
         let turns = self.turns.of(&namespace.key);
         self.raising.claimed(place, &turns, self.raise_claimed(place, &namespace, wanted)).await
@@ -139,8 +160,12 @@ impl GrantedTime {
             self.raising.settle(place, None).await?;
             return Ok(Raise::Done);
         }
-        let tag = tag(&namespace.name)?;
+        let tag = time_of_leases(&namespace.name)?;
         let granted_until_ms = self.raising.granted_until(place, &tag).await?;
+        if granted_until_ms == 0 {
+            // Nothing was granted yet, or the durable store has lost that, and perhaps what it noted of this namespace.
+            self.place(&namespace.name).await?;
+        }
         if granted_until_ms < bound_ms {
             let what = format!(
                 "the durable store granted time up to {} under {tag:?}, and Redis had it up to {bound} before: it lost data, \
@@ -178,46 +203,9 @@ impl GrantedTime {
     }
 }
 
-/// Under which the durable store grants the time of a namespace.
-///
-/// A name that is too long is shortened, and a hash of it appended. Two that have one tag would be in each other's way,
-/// and nothing else: each would get time that the other one has not.
-fn tag(namespace: &str) -> Result<String, StoreError> {
-    if namespace.len() <= SUB_LEN_MAX {
-        return sub_tag(OWNER, namespace);
-    }
-    let end = format!("~{:016x}", fnv1a(namespace.as_bytes()));
-    let mut length = SUB_LEN_MAX - end.len();
-    while !namespace.is_char_boundary(length) {
-        length -= 1;
-    }
-    let beginning = namespace.get(..length).ok_or_else(|| damaged(namespace, "it has no such beginning"))?;
-    sub_tag(OWNER, &format!("{beginning}{end}"))
-}
-
-/// FNV-1a: the same in each version of this program, and that is all that is asked of it.
-fn fnv1a(bytes: &[u8]) -> u64 {
-    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn each_namespace_has_a_tag() {
-        let of = |namespace: &str| tag(namespace).unwrap();
-        assert_eq!(of("default"), "redis-leases\u{1f}default");
-        let fits = "x".repeat(115);
-        assert_eq!(of(&fits), format!("redis-leases\u{1f}{fits}"));
-        for long in ["x".repeat(116), "x".repeat(128), "\u{1f600}".repeat(32), format!("x{}", "\u{1f600}".repeat(31))] {
-            let other = long.replacen(['x', '\u{1f600}'], "y", 1);
-            assert!(of(&long).len() <= 128 && of(&long) != of(&other), "{long}");
-        }
-        // It is written in stores: it stays so for ever.
-        assert_eq!(of(&"x".repeat(116)), format!("redis-leases\u{1f}{}~{:016x}", "x".repeat(98), fnv1a(&[b'x'; 116])));
-        assert_eq!(fnv1a(b"foobar"), 0x8594_4171_f739_67e8);
-    }
 
     #[test]
     fn the_lead_is_half_a_horizon_within_bounds() {

@@ -138,6 +138,27 @@ export interface Interval {
   readonly endMs: bigint;
 }
 
+/** The version of a mark that Redis has the leases of a namespace. */
+export const IN_REDIS = 2n;
+
+/** Where the leases of a namespace are kept, in words. */
+const KEPT = {
+  'in-store':
+    'in the durable store itself, and not in the Redis above it that was asked: open them there (leases of the durable ' +
+    "store, which is RedisStore's default), or use another namespace",
+  'in-redis':
+    'in a Redis above this store, and not in the store itself, which was asked: open them there (the option leasesIn: ' +
+    "'redis' of RedisStore), or use another namespace",
+  'in-both':
+    'both in the durable store itself and in a Redis above it, so that two holders may have one worker: nothing more is ' +
+    'granted until an operator has ended one of them (adapters/README.md, "One namespace, one place")',
+} as const;
+
+/** The error of a namespace whose leases are kept in another place. */
+export function leasesElsewhere(namespace: string, kept: keyof typeof KEPT): StoreError {
+  return new StoreError('leases-elsewhere', `the leases of ${JSON.stringify(namespace)} are kept ${KEPT[kept]}`);
+}
+
 /** What a namespace was bound to when it was first used; never changes. */
 export class NamespaceBinding {
   /** The layout of its ids: a valid one. */
@@ -186,6 +207,25 @@ export class NamespaceBinding {
       ['max_horizon_ms', this.maxHorizonMs],
       ['floor_ms', this.floorMs],
       ['version', 1n],
+    ];
+  }
+
+  /**
+   * What stands in the place of the figures of a binding where a Redis has the leases. A program that knows no such mark
+   * refuses it: it is no layout.
+   */
+  static figuresInRedis(): [BindingFigure, bigint][] {
+    return [
+      ['timestamp_bits', 0n],
+      ['datacenter_bits', 0n],
+      ['worker_bits', 0n],
+      ['sequence_bits', 0n],
+      ['sequence_first', 0n],
+      ['epoch_ms', 0n],
+      ['tick_ms', 1n],
+      ['max_horizon_ms', 1n],
+      ['floor_ms', 0n],
+      ['version', IN_REDIS],
     ];
   }
 

@@ -13,7 +13,9 @@ import {
   choose,
   chooseWorker,
   ClockSteps,
+  IN_REDIS,
   leaseLost,
+  leasesElsewhere,
   NamespaceBinding,
   nthNeverUsed,
   randomBits,
@@ -42,6 +44,7 @@ import {
 import { refused } from './mysql-server.js';
 import { SQL } from './mysql-sql.js';
 import { identityOf, openTables } from './mysql-tables.js';
+import { timeTag } from './names.js';
 import { StoreError, type Lease, type LeaseAcquire, type LeaseExtend } from './store.js';
 
 /** A worker's newest lease. */
@@ -102,6 +105,10 @@ export class MysqlLeases {
         await turn.rows(SQL.leases.lock, [Buffer.from(namespace)]);
       }
       const seen = await this.#look(turn, namespace, preferred);
+      if (await this.#hasGrantedTime(turn, namespace)) {
+        await turn.rollBack();
+        throw leasesElsewhere(namespace, before.binding === null ? 'in-redis' : 'in-both');
+      }
       const chosen = await this.#choose(turn, request, seen);
       const lease = chosen instanceof StoreError ? chosen : this.#grant(request, seen, chosen);
       if (chosen instanceof StoreError || lease instanceof StoreError) {
@@ -209,6 +216,48 @@ export class MysqlLeases {
     return identityOf(this.#database, 'leases');
   }
 
+  /**
+   * Notes that a Redis keeps the leases of a namespace, unless this store does. Where nobody made the tables of leases,
+   * and this user may not, nothing is leased in them, and the time that Redis is granted says where the leases are.
+   */
+  async leave(namespace: string): Promise<void> {
+    try {
+      await this.#open();
+    } catch (error) {
+      const isRefused = error instanceof StoreError && error.kind === 'refused';
+      if (isRefused && (await this.#database.rows('looking for leases', SQL.leases.has_store, [])).length === 0) {
+        return;
+      }
+      throw error;
+    }
+    const kept = await this.#database.turn('noting that Redis keeps leases', async (turn) => {
+      const figures = NamespaceBinding.figuresInRedis().map(([, figure]) => figure);
+      await turn.execute(SQL.leases.bind, [Buffer.from(namespace), ...figures]);
+      const [row] = await turn.rows(SQL.leases.kept, [Buffer.from(namespace)]);
+      const hasTime = await this.#hasGrantedTime(turn, namespace);
+      turn.giveBack();
+      if (row === undefined) {
+        throw damaged(this.#database.at, 'unalike_lease_store has no row');
+      }
+      const isHere = number(this.#database, row, 'version') !== IN_REDIS;
+      return isHere ? leasesElsewhere(namespace, hasTime ? 'in-both' : 'in-store') : null;
+    });
+    if (kept !== null) {
+      throw kept;
+    }
+  }
+
+  /**
+   * Whether time was granted to leases of the namespace in Redis. The tags of other dialects are not looked at: a Redis
+   * above them has its mark written at its next start.
+   */
+  async #hasGrantedTime(turn: Turn, namespace: string): Promise<boolean> {
+    if ((await turn.rows(SQL.leases.has_tags, [])).length === 0) {
+      return false;
+    }
+    return (await turn.rows(SQL.leases.granted_time, [Buffer.from(timeTag(namespace))])).length > 0;
+  }
+
   /** Makes sure of the tables, once; after a failure again. */
   #open(): Promise<void> {
     this.#opened ??= this.#openTables().catch((error) => {
@@ -264,7 +313,7 @@ export class MysqlLeases {
     this.#steps.read(asked, process.hrtime.bigint(), storeMs);
     return {
       storeMs,
-      binding: isNull(row, 'version') ? null : this.#binding(row),
+      binding: isNull(row, 'version') ? null : this.#binding(row, namespace),
       record: isNull(row, 'worker') ? null : this.#record(row),
     };
   }
@@ -285,7 +334,10 @@ export class MysqlLeases {
     }
   }
 
-  #binding(row: Row): NamespaceBinding {
+  #binding(row: Row, namespace: string): NamespaceBinding {
+    if (number(this.#database, row, 'version') === IN_REDIS) {
+      throw leasesElsewhere(namespace, 'in-redis');
+    }
     try {
       return NamespaceBinding.read((figure) => number(this.#database, row, figure));
     } catch (error) {

@@ -212,6 +212,10 @@ export class MysqlStore implements SegmentStore, LeaseStore {
     return this.#leases.identity();
   }
 
+  leaveLeases(namespace: string): Promise<void> {
+    return this.#leases.leave(namespace);
+  }
+
   close(): Promise<void> {
     return this.#database.close();
   }

@@ -127,6 +127,30 @@ export function validateNewTag(name: string): void {
   }
 }
 
+/**
+ * Under which a durable store grants Redis the time of a namespace of leases. A name that is too long is shortened, and
+ * a hash of it appended. Two that have one tag would be in each other's way, and nothing else: each would get time that
+ * the other one has not.
+ */
+export function timeTag(namespace: string): string {
+  const bytes = new TextEncoder().encode(namespace);
+  const most = NAME_BYTES_MAX - KEPT_LEASES.length - 1;
+  if (bytes.length <= most) {
+    return subTag(KEPT_LEASES, namespace);
+  }
+  let hash = 0xcbf2_9ce4_8422_2325n;
+  for (const byte of bytes) {
+    hash = ((hash ^ BigInt(byte)) * 0x0100_0000_01b3n) & ((1n << 64n) - 1n);
+  }
+  const end = `~${hash.toString(16).padStart(16, '0')}`;
+  let length = most - end.length;
+  // Not inside of a character.
+  while ((bytes[length]! & 0xc0) === 0x80) {
+    length -= 1;
+  }
+  return subTag(KEPT_LEASES, `${new TextDecoder().decode(bytes.subarray(0, length))}${end}`);
+}
+
 /** Whether the numbers under this name are milliseconds, and no ids. */
 export function isKeptTime(name: string): boolean {
   const [tag, sub] = splitTag(name);

@@ -13,8 +13,6 @@
  * @module
  */
 
-import { Buffer } from 'node:buffer';
-
 import {
   ClockSteps,
   NamespaceBinding,
@@ -30,7 +28,7 @@ import {
   type Clocks,
   type LeaseLimits,
 } from './lease-rules.js';
-import { KEPT_LEASES, subTag } from './names.js';
+import { KEPT_LEASES, timeTag } from './names.js';
 import {
   FIELDS,
   MS_MAX,
@@ -65,9 +63,6 @@ const NEW = [
   ['bound_ms', '0'],
   ['low', '0'],
 ] as const;
-
-/** The longest sub-key of the tag whose sub-keys are the namespaces, in bytes. */
-const SUB_BYTES_MAX = 128 - KEPT_LEASES.length - 1;
 
 /** The least and the most that the bound is raised by beyond what is asked for, in milliseconds. */
 const LEAD_MS = [1_000n, 60_000n] as const;
@@ -110,29 +105,6 @@ export function leadMs(horizonMs: bigint): bigint {
   return half < least ? least : half > most ? most : half;
 }
 
-/**
- * Under which the durable store grants the time of a namespace. A name that is too long is shortened, and a hash of it
- * appended. Two that have one tag would be in each other's way, and nothing else: each would get time that the other
- * one has not.
- */
-export function timeTag(namespace: string): string {
-  const bytes = Buffer.from(namespace);
-  if (bytes.length <= SUB_BYTES_MAX) {
-    return subTag(KEPT_LEASES, namespace);
-  }
-  let hash = 0xcbf2_9ce4_8422_2325n;
-  for (const byte of bytes) {
-    hash = ((hash ^ BigInt(byte)) * 0x0100_0000_01b3n) & U64_MAX;
-  }
-  const end = `~${hash.toString(16).padStart(16, '0')}`;
-  let length = SUB_BYTES_MAX - end.length;
-  // Not inside of a character.
-  while ((bytes[length]! & 0xc0) === 0x80) {
-    length -= 1;
-  }
-  return subTag(KEPT_LEASES, `${bytes.toString('utf8', 0, length)}${end}`);
-}
-
 export class RedisLeases {
   readonly #server: RedisServer;
   readonly #prefix: string;
@@ -140,11 +112,21 @@ export class RedisLeases {
   readonly #raising: Raising;
   readonly #steps = new ClockSteps();
   readonly #turns = new Map<string, Turns>();
+  readonly #durable: SegmentStore;
+  /** The namespaces of which the durable store knows that their leases are here. */
+  readonly #placed = new Set<string>();
   /** How long a request tries in all. */
   readonly #patienceMs: number;
 
-  private constructor(server: RedisServer, raising: Raising, settings: RedisSettings, limits: LeaseLimits) {
+  private constructor(
+    server: RedisServer,
+    durable: SegmentStore,
+    raising: Raising,
+    settings: RedisSettings,
+    limits: LeaseLimits,
+  ) {
     this.#server = server;
+    this.#durable = durable;
     this.#raising = raising;
     this.#prefix = settings.prefix;
     this.#limits = limits;
@@ -161,7 +143,7 @@ export class RedisLeases {
     validateLimits(limits);
     const raising = new Raising(server, durable, settings, 'leases', NEW);
     await raising.recognise();
-    return new RedisLeases(server, raising, settings, limits);
+    return new RedisLeases(server, durable, raising, settings, limits);
   }
 
   async acquire(acquire: LeaseAcquire): Promise<Lease> {
@@ -472,7 +454,19 @@ export class RedisLeases {
     }
   }
 
-  #raise(namespace: Namespace, turns: Turns, wanted: WantedTime): Promise<Raise> {
+  /**
+   * Makes sure that the durable store leases no workers of this namespace itself, and never will. Whatever it refuses,
+   * nothing was written in Redis before.
+   */
+  async #place(name: string): Promise<void> {
+    await this.#raising.ask(name, async () => this.#durable.leaveLeases?.(name));
+    this.#placed.add(name);
+  }
+
+  async #raise(namespace: Namespace, turns: Turns, wanted: WantedTime): Promise<Raise> {
+    if (!this.#placed.has(namespace.name)) {
+      await this.#place(namespace.name);
+    }
     const place = { tag: namespace.name, owner: KEPT_LEASES, key: namespace.key };
     return this.#raising.claimed(place, turns, async () => {
       const view = await this.#look(namespace, []);
@@ -491,6 +485,10 @@ export class RedisLeases {
       const tag = timeTag(namespace.name);
       // Looks before it asks: a grant that is burnt moves the watermark, and the next look would find nothing wrong.
       const grantedUntilMs = await this.#raising.grantedUntil(place, tag);
+      if (grantedUntilMs <= 1n) {
+        // Nothing was granted yet, or the durable store has lost that, and perhaps what it noted of this namespace.
+        await this.#place(namespace.name);
+      }
       if (grantedUntilMs < boundMs) {
         const [until, bound] = [rfc3339(grantedUntilMs), rfc3339(boundMs)];
         throw new StoreError(

@@ -23,6 +23,7 @@ import { RedisLeases } from './redis-leases.js';
 import { RedisSegments } from './redis-segments.js';
 import { RedisServer } from './redis-server.js';
 import { readRedisUrl, type RedisSettings } from './redis-url.js';
+import { said } from './said.js';
 import {
   checkOpened,
   refusedByStore,
@@ -59,11 +60,44 @@ export interface RedisStoreOptions {
   readonly url: string;
   /** The durable store that grants what Redis hands out, and keeps the tags: SQLite or MySQL, say. */
   readonly backing: SegmentStore;
-  /** What leases are allowed: ten minutes ahead, and clocks within 10 s of each other, by default. */
+  /**
+   * Where the leases of snowflakes are kept: `'backing'`, in the durable store itself, as in every host of unalike, or
+   * `'redis'`. By default in the durable store, unless that leases no workers. A namespace has one place: the other one
+   * is refused (`leases-elsewhere`).
+   */
+  readonly leasesIn?: 'backing' | 'redis';
+  /**
+   * What leases in Redis are allowed: ten minutes ahead, and clocks within 10 s of each other, by default. Those in the
+   * durable store have its limits.
+   */
   readonly leaseLimits?: LeaseLimits;
 }
 
-const OPTIONS: Kinds<RedisStoreOptions> = { url: ANY, backing: ANY, leaseLimits: OBJECT };
+const OPTIONS: Kinds<RedisStoreOptions> = { url: ANY, backing: ANY, leasesIn: ANY, leaseLimits: OBJECT };
+
+function isLeaseStore(store: SegmentStore): store is SegmentStore & LeaseStore {
+  const methods = ['acquire', 'extend', 'release'] as const;
+  return methods.every((name) => typeof (store as unknown as Partial<LeaseStore>)[name] === 'function');
+}
+
+/** The durable store, if the leases are kept there. */
+function leasesOf(backing: SegmentStore, { leasesIn, leaseLimits }: Partial<RedisStoreOptions>): LeaseStore | null {
+  if (leasesIn !== undefined && leasesIn !== 'backing' && leasesIn !== 'redis') {
+    throw new StoreError('refused', `leasesIn is ${said(leasesIn)}, it must be 'backing' or 'redis'`);
+  }
+  const isInRedis = leasesIn === 'redis' || (leasesIn === undefined && !isLeaseStore(backing));
+  if (isInRedis) {
+    return null;
+  }
+  if (!isLeaseStore(backing)) {
+    throw new StoreError('refused', "the durable store leases no workers: leave leasesIn out, or write leasesIn: 'redis'");
+  }
+  if (leaseLimits !== undefined) {
+    const what = 'leaseLimits are those of leases in Redis, and these are in the durable store';
+    throw new StoreError('refused', `${what}: give them to that store (maxHorizonMs), or write leasesIn: 'redis'`);
+  }
+  return backing;
+}
 
 /** A durable store that creates tags by a request of its own. */
 interface CreatesTags {
@@ -91,6 +125,8 @@ export class RedisStore implements SegmentStore, LeaseStore {
   readonly #backing: SegmentStore;
   readonly #settings: RedisSettings;
   readonly #limits: LeaseLimits;
+  /** The durable store, if leases are kept there. */
+  readonly #leasesThere: LeaseStore | null;
   /** Opened when leases are first asked for. */
   #leases: Promise<RedisLeases> | null = null;
   #closing: Promise<void> | null = null;
@@ -101,6 +137,7 @@ export class RedisStore implements SegmentStore, LeaseStore {
     backing: SegmentStore,
     settings: RedisSettings,
     limits: LeaseLimits,
+    leasesThere: LeaseStore | null,
   ) {
     checkOpened(server instanceof RedisServer, 'RedisStore');
     this.#server = server;
@@ -108,6 +145,7 @@ export class RedisStore implements SegmentStore, LeaseStore {
     this.#backing = backing;
     this.#settings = settings;
     this.#limits = limits;
+    this.#leasesThere = leasesThere;
   }
 
   /**
@@ -126,12 +164,8 @@ export class RedisStore implements SegmentStore, LeaseStore {
     if (typeof all !== 'object' || all === null) {
       throw new StoreError('refused', `the options are ${String(all)}: write RedisStore.open({ url, backing })`);
     }
-    const { url, backing, leaseLimits = DEFAULT_LEASE_LIMITS } = checkedOptions(
-      'options',
-      options,
-      OPTIONS,
-      refusedByStore,
-    );
+    const checked = checkedOptions('options', options, OPTIONS, refusedByStore);
+    const { url, backing, leaseLimits = DEFAULT_LEASE_LIMITS } = checked;
     validateLimits(leaseLimits);
     const settings = readRedisUrl(checkAddress('url', url));
     const given: unknown = backing;
@@ -147,10 +181,11 @@ export class RedisStore implements SegmentStore, LeaseStore {
           'the `unalike` server with --backing none, and ask it over HTTP',
       );
     }
+    const leasesThere = leasesOf(backing, checked);
     const server = await RedisServer.connect(settings);
     try {
       const segments = await RedisSegments.open(server, backing, settings);
-      return new RedisStore(server, segments, backing, settings, leaseLimits);
+      return new RedisStore(server, segments, backing, settings, leaseLimits, leasesThere);
     } catch (error) {
       await server.close();
       throw error;
@@ -217,6 +252,9 @@ export class RedisStore implements SegmentStore, LeaseStore {
   }
 
   async leaseIdentity(): Promise<string | null> {
+    if (this.#leasesThere !== null) {
+      return this.#leasesThere.leaseIdentity();
+    }
     return this.#identityOf('leases');
   }
 
@@ -230,7 +268,10 @@ export class RedisStore implements SegmentStore, LeaseStore {
     await this.#closing;
   }
 
-  async #leasesOf(): Promise<RedisLeases> {
+  async #leasesOf(): Promise<Pick<LeaseStore, 'acquire' | 'extend' | 'release'>> {
+    if (this.#leasesThere !== null) {
+      return this.#leasesThere;
+    }
     this.#leases ??= RedisLeases.open(this.#server, this.#backing, this.#settings, this.#limits).catch(
       (error: unknown) => {
         // The next request tries again.

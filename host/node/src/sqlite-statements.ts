@@ -13,6 +13,7 @@ import {
   chooseWorker,
   faultOfLayout,
   leaseLost,
+  leasesElsewhere,
   NamespaceBinding,
   nthNeverUsed,
   randomBits,
@@ -21,6 +22,7 @@ import {
   workersExhausted,
   workersOf,
   type Expiry,
+  type BindingFigure,
   type LeaseLimits,
   type UsedWorker,
 } from './lease-rules.js';
@@ -30,6 +32,7 @@ import {
   KEPT_FLOOR,
   shown,
   splitTag,
+  timeTag,
   validateAllocate,
   validateNewTag,
   validateOptions,
@@ -338,11 +341,43 @@ export class Statements {
     return storeMs;
   }
 
+  /** Notes that a Redis keeps the leases of a namespace, unless this store does. */
+  leaveLeases(namespace: string): void {
+    const figures = new Map(NamespaceBinding.figuresInRedis());
+    const figure = (name: BindingFigure): bigint => figures.get(name) ?? 0n;
+    this.#file.write('noting that Redis keeps leases', this.#file.sql.bind_namespace, [
+      namespace,
+      figure('timestamp_bits'),
+      figure('datacenter_bits'),
+      figure('worker_bits'),
+      figure('sequence_bits'),
+      'worker-first',
+      figure('epoch_ms'),
+      figure('tick_ms'),
+      figure('max_horizon_ms'),
+    ]);
+    this.#file.reading('reading a namespace', (rows) => {
+      const [row] = rows('SELECT * FROM namespace WHERE namespace = ?1', [namespace]);
+      if (row === undefined || this.#number(row, 'timestamp_bits') !== 0n) {
+        throw leasesElsewhere(namespace, this.#hasGrantedTime(rows, namespace) ? 'in-both' : 'in-store');
+      }
+    });
+  }
+
+  /** Whether time was granted to leases of the namespace in Redis. */
+  #hasGrantedTime(rows: Rows, namespace: string): boolean {
+    const [row] = rows('SELECT count(*) AS granted FROM tag WHERE tag = ?1', [timeTag(namespace)]);
+    return row !== undefined && this.#number(row, 'granted') !== 0n;
+  }
+
   /** Grants a lease, if nobody else was quicker. */
   #tryAcquire(request: LeaseAcquire, storeMs: bigint): Lease | null {
     const { namespace, layout } = request;
     const [bound, binding, chosen] = this.#file.reading('looking for a worker', (rows) => {
       const bound = this.#binding(rows, namespace);
+      if (this.#hasGrantedTime(rows, namespace)) {
+        throw leasesElsewhere(namespace, bound === null ? 'in-redis' : 'in-both');
+      }
       bound?.checkLayout(namespace, layout);
       const binding = bound ?? NamespaceBinding.firstUse(layout, this.#rules.limits);
       const expiry = this.#file.expiry(storeMs, binding.maxHorizonMs);
@@ -419,6 +454,9 @@ export class Statements {
     const [row] = rows('SELECT * FROM namespace WHERE namespace = ?1', [namespace]);
     if (row === undefined) {
       return null;
+    }
+    if (this.#number(row, 'timestamp_bits') === 0n) {
+      throw leasesElsewhere(namespace, 'in-redis');
     }
     const small = (column: string): number => Number(this.#number(row, column));
     const layout = {

@@ -30,7 +30,8 @@ export type Method =
   | 'identity'
   | 'acquire'
   | 'extend'
-  | 'releaseLease';
+  | 'releaseLease'
+  | 'leaveLeases';
 
 /** A request: whoever has no turn up to this instant, by `process.hrtime`, is told so, and nothing is done. */
 export interface Request {

@@ -198,6 +198,10 @@ export class SqliteStore implements SegmentStore, LeaseStore {
     return this.identity();
   }
 
+  async leaveLeases(namespace: string): Promise<void> {
+    await this.#ask('leaveLeases', namespace);
+  }
+
   /** Waits for the requests before, closes the file, and ends the thread. Requests fail from now on. */
   async close(): Promise<void> {
     if (this.#ended !== null) {

@@ -122,6 +122,13 @@ export interface SegmentStore {
    * @throws {StoreError}
    */
   identity(): Promise<string | null>;
+  /**
+   * Notes that a Redis which this store grants its time keeps the leases of a namespace, and not the store itself: at
+   * its first use, in one step, also between processes. A store that leases no workers has nothing to note.
+   *
+   * @throws {StoreError} `leases-elsewhere` when the store leases workers of the namespace itself.
+   */
+  leaveLeases?(namespace: string): Promise<void>;
   /** Closes the connections. Not needed for safety. */
   close(): Promise<void>;
 }
@@ -235,6 +242,8 @@ export type StoreErrorKind =
   | 'quarantined'
   /** The namespace is bound to another layout. */
   | 'layout-mismatch'
+  /** The leases of the namespace are kept in another place, of which the store has a record. */
+  | 'leases-elsewhere'
   /** The store's data is damaged or is not unalike's. */
   | 'corrupt';
 
@@ -283,6 +292,7 @@ export class StoreError extends Error {
       case 'tag-invalid':
       case 'tag-limit':
       case 'layout-mismatch':
+      case 'leases-elsewhere':
       case 'corrupt':
         return 'refused';
       default:

@@ -153,6 +153,10 @@ export class Switched {
     return this.#asked(() => this.store.identity());
   }
 
+  leaveLeases(namespace) {
+    return this.#asked(() => this.store.leaveLeases(namespace));
+  }
+
   close() {
     return this.store.close();
   }

@@ -10,10 +10,10 @@ import { test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 
-import { DEFAULT_TAG_OPTIONS } from '../dist/names.js';
+import { DEFAULT_TAG_OPTIONS, timeTag } from '../dist/names.js';
 import { lowMark, raiseBy, raised, uses } from '../dist/redis-growth.js';
 import { readHash, readWorker, writeBinding, writeWorker } from '../dist/redis-lease-hash.js';
-import { leadMs, timeTag } from '../dist/redis-leases.js';
+import { leadMs } from '../dist/redis-leases.js';
 import { ALLOCATE, INSTALL, LEASES_WRITE } from '../dist/redis-scripts.js';
 import { readRedisUrl } from '../dist/redis-url.js';
 import { RedisStore } from '../dist/redis.js';

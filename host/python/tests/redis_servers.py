@@ -162,5 +162,8 @@ class Switched:
         identity: Optional[str] = self._asked().identity()
         return identity
 
+    def leave_leases(self, namespace: str) -> None:
+        self._asked().leave_leases(namespace)
+
     def close(self) -> None:
         self.store.close()

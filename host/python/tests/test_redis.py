@@ -29,7 +29,7 @@ from unalike.memory import MemoryStore
 from unalike.redis import RedisStore
 from unalike.redis_growth import Demand, Use, uses
 from unalike.redis_lease_hash import LeaseRecord, read_hash, read_worker, write_binding, write_worker
-from unalike.redis_leases import lead_ms, time_tag
+from unalike.redis_leases import lead_ms
 from unalike.redis_server import script
 from unalike.redis_url import read_redis_url
 from unalike.sqlite import SqliteStore
@@ -44,6 +44,7 @@ from unalike.store import (
     TagOptions,
     TailRelease,
     sub_tag,
+    time_tag,
 )
 
 LAYOUT = Layout(41, 0, 4, 12, "worker-first", 1_288_834_974_657, 1)
@@ -717,7 +718,8 @@ import { SqliteStore } from '%(node)s/sqlite.js';
 process.removeAllListeners('warning').on('warning', () => {});
 const layout = { timestampBits: 41, datacenterBits: 0, workerBits: 4, sequenceBits: 12, order: 'worker-first',
   epochMs: 1288834974657n, tickMs: 1 };
-const store = await RedisStore.open({ url: '%(url)s', backing: await SqliteStore.open('%(path)s') });
+const backing = await SqliteStore.open('%(path)s');
+const store = await RedisStore.open({ url: '%(url)s', backing, leasesIn: 'redis' });
 for await (const line of createInterface({ input: process.stdin })) {
   let answer;
   try {

@@ -152,6 +152,42 @@ def round_down_ms(layout: Layout, at_ms: int) -> int:
     return tick_start_ms(layout, max(at_ms - layout.epoch_ms, 0) // layout.tick_ms)
 
 
+IN_REDIS: Final = 2
+"""The version of a mark that Redis has the leases of a namespace."""
+
+FIGURES_IN_REDIS: Final = {
+    "timestamp_bits": 0,
+    "datacenter_bits": 0,
+    "worker_bits": 0,
+    "sequence_bits": 0,
+    "sequence_first": 0,
+    "epoch_ms": 0,
+    "tick_ms": 1,
+    "max_horizon_ms": 1,
+    "floor_ms": 0,
+    "version": IN_REDIS,
+}
+"""What stands in the place of the figures of a binding where a Redis has the leases.
+
+A program that knows no such mark refuses it: it is no layout.
+"""
+
+_KEPT: Final = {
+    "in-store": "in the durable store itself, and not in the Redis above it that was asked: open them there (leases of "
+    "the durable store, which is RedisStore's default), or use another namespace",
+    "in-redis": "in a Redis above this store, and not in the store itself, which was asked: open them there (the option "
+    'leases_in="redis" of RedisStore), or use another namespace',
+    "in-both": "both in the durable store itself and in a Redis above it, so that two holders may have one worker: "
+    "nothing more is granted until an operator has ended one of them (adapters/README.md, "
+    '"One namespace, one place")',
+}
+
+
+def leases_elsewhere(namespace: str, kept: Literal["in-store", "in-redis", "in-both"]) -> StoreError:
+    """The error of a namespace whose leases are kept in another place."""
+    return StoreError("leases-elsewhere", f"the leases of {quoted(namespace)} are kept {_KEPT[kept]}")
+
+
 @dataclass(frozen=True, slots=True)
 class NamespaceBinding:
     """What a namespace was bound to when it was first used; never changes."""

@@ -202,6 +202,10 @@ class MysqlStore:
         """As :meth:`identity`, of the leases."""
         return self._leases.identity()
 
+    def leave_leases(self, namespace: str) -> None:
+        """Notes that a Redis keeps the leases of a namespace, unless this store does."""
+        self._leases.leave(namespace)
+
     def close(self) -> None:
         """Closes the connections. Not needed for safety."""
         self._database.close()

@@ -15,12 +15,15 @@ from .lease_rules import (
     Clocks,
     ClockSteps,
     Exhausted,
+    FIGURES_IN_REDIS,
+    IN_REDIS,
     LeaseLimits,
     NamespaceBinding,
     UsedWorker,
     choose,
     choose_worker,
     lease_lost,
+    leases_elsewhere,
     nth_never_used,
     quoted,
     random_bits,
@@ -35,7 +38,7 @@ from .mysql_database import DUPLICATE_ENTRY, Database, Row, Turn, damaged, data,
 from .mysql_server import refused
 from .mysql_sql import LEASE_TABLES, SQL, Argument
 from .mysql_tables import identity_of, open_tables
-from .store import Lease, LeaseAcquire, LeaseExtend, StoreError
+from .store import Lease, LeaseAcquire, LeaseExtend, StoreError, time_tag
 
 _U32_MAX: Final = 2**32 - 1
 _U64_MAX: Final = 2**64 - 1
@@ -118,6 +121,9 @@ class MysqlLeases:
             else:
                 turn.rows(SQL["leases"]["lock"], (namespace,))
             seen = self._look(turn, request.namespace, preferred)
+            if self._has_granted_time(turn, request.namespace):
+                turn.roll_back()
+                raise leases_elsewhere(request.namespace, "in-redis" if before.binding is None else "in-both")
             chosen = self._choose(turn, request, seen)
             lease = chosen if isinstance(chosen, StoreError) else self._grant(request, seen, chosen)
             if isinstance(chosen, StoreError) or isinstance(lease, StoreError):
@@ -203,6 +209,37 @@ class MysqlLeases:
             turn.give_back()
         return updated.affected == 1
 
+    def leave(self, namespace: str) -> None:
+        """Notes that a Redis keeps the leases of a namespace, unless this store does.
+
+        Where nobody made the tables of leases, and this user may not, nothing is leased in them, and the time that
+        Redis is granted says where the leases are.
+        """
+        try:
+            self._open()
+        except StoreError as error:
+            if error.kind == "refused" and not self._database.rows("looking for leases", SQL["leases"]["has_store"]):
+                return
+            raise
+        with self._database.turn("noting that Redis keeps leases") as turn:
+            turn.execute(SQL["leases"]["bind"], (namespace.encode(), *FIGURES_IN_REDIS.values()))
+            rows = turn.rows(SQL["leases"]["kept"], (namespace.encode(),))
+            has_time = self._has_granted_time(turn, namespace)
+            turn.give_back()
+        if not rows:
+            raise damaged(self._database.at, "unalike_lease_store has no row")
+        if number(self._database, rows[0], "version") != IN_REDIS:
+            raise leases_elsewhere(namespace, "in-both" if has_time else "in-store")
+
+    def _has_granted_time(self, turn: Turn, namespace: str) -> bool:
+        """Whether time was granted to leases of the namespace in Redis.
+
+        The tags of other dialects are not looked at: a Redis above them has its mark written at its next start.
+        """
+        if not turn.rows(SQL["leases"]["has_tags"]):
+            return False
+        return bool(turn.rows(SQL["leases"]["granted_time"], (time_tag(namespace).encode(),)))
+
     def identity(self) -> str:
         """The random name of the leases."""
         return identity_of(self._database, "leases")
@@ -255,7 +292,7 @@ class MysqlLeases:
         self._of_process().steps.read(asked, time.monotonic_ns(), store_ms)
         return _Look(
             store_ms,
-            None if row["version"] is None else self._binding(row),
+            None if row["version"] is None else self._binding(row, namespace),
             None if row["worker"] is None else self._record(row),
         )
 
@@ -273,7 +310,9 @@ class MysqlLeases:
             # As the holder sent it.
             self._limits.check_clocks(Clocks(holder_ms, store_ms))
 
-    def _binding(self, row: Row) -> NamespaceBinding:
+    def _binding(self, row: Row, namespace: str) -> NamespaceBinding:
+        if number(self._database, row, "version") == IN_REDIS:
+            raise leases_elsewhere(namespace, "in-redis")
         try:
             return NamespaceBinding.read(lambda figure: number(self._database, row, figure))
         except ValueError as error:

@@ -13,7 +13,7 @@ durable store. It needs the driver: ``pip install unalike[redis]``.
 from __future__ import annotations
 
 import hashlib
-from typing import Final, Optional, Protocol, cast
+from typing import Final, Literal, Optional, Protocol, TypeGuard, Union, cast
 
 try:
     import redis as _driver
@@ -30,6 +30,7 @@ from .store import (
     Lease,
     LeaseAcquire,
     LeaseExtend,
+    LeaseStore,
     Segment,
     SegmentStore,
     StoreError,
@@ -53,6 +54,31 @@ _INHERITED: Final[list[object]] = []
 
 class _CreatesTags(Protocol):
     def create_tag(self, tag: str, options: TagOptions) -> TagRecord: ...
+
+
+def _is_lease_store(store: object) -> TypeGuard[LeaseStore]:
+    parts = ("acquire", "extend", "release_lease", "lease_identity")
+    return all(callable(getattr(store, part, None)) for part in parts)
+
+
+def _leases_there(
+    backing: SegmentStore, leases_in: Optional[str], limits: Optional[LeaseLimits]
+) -> Optional[LeaseStore]:
+    """The durable store, if the leases are kept there.
+
+    :raises StoreError: ``refused``
+    """
+    if leases_in not in (None, "backing", "redis"):
+        raise StoreError("refused", f'leases_in is {leases_in!r}, it must be "backing" or "redis"')
+    if leases_in == "redis" or (leases_in is None and not _is_lease_store(backing)):
+        return None
+    if not _is_lease_store(backing):
+        what = 'the durable store leases no workers: leave leases_in out, or write leases_in="redis"'
+        raise StoreError("refused", what)
+    if limits is not None:
+        what = "lease_limits are those of leases in Redis, and these are in the durable store: give them to that store"
+        raise StoreError("refused", f'{what}, or write leases_in="redis"')
+    return backing
 
 
 class _Opened:
@@ -117,13 +143,24 @@ class RedisStore:
     keys that somebody copies (``COPY``, ``RESTORE``, ``SWAPDB``) within one running server.
 
     :param backing: The durable store that grants what Redis hands out, and keeps the tags: SQLite or MySQL, say.
-    :param lease_limits: What leases are allowed: ten minutes ahead, and clocks within 10 s of each other, by default.
+    :param leases_in: Where the leases of snowflakes are kept: ``"backing"``, in the durable store itself, as in every
+        host of unalike, or ``"redis"``. By default in the durable store, unless that leases no workers. A namespace has
+        one place: the other one is refused (``leases-elsewhere``).
+    :param lease_limits: What leases in Redis are allowed: ten minutes ahead, and clocks within 10 s of each other, by
+        default. Those in the durable store have its limits.
     :raises StoreError: ``unavailable`` when the server does not answer; ``refused`` when it denies access, is a node of
         a cluster or too old, when Redis knows another durable store, and for a URL that cannot be used. Each says what
         to do.
     """
 
-    def __init__(self, url: str, *, backing: SegmentStore, lease_limits: LeaseLimits = DEFAULT_LEASE_LIMITS) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        backing: SegmentStore,
+        leases_in: Optional[Literal["backing", "redis"]] = None,
+        lease_limits: Optional[LeaseLimits] = None,
+    ) -> None:
         self._settings = read_redis_url(url)
         parts = ("allocate", "open_tag", "identity", "close")
         if not all(callable(getattr(backing, part, None)) for part in parts):
@@ -133,10 +170,11 @@ class RedisStore:
                 "without one, run the `unalike` server with --backing none, and ask it over HTTP",
             )
         self._backing = backing
-        self._limits = lease_limits
+        self._leases_there = _leases_there(backing, leases_in, lease_limits)
+        self._limits = DEFAULT_LEASE_LIMITS if lease_limits is None else lease_limits
         self._lock = ProcessLock()
         self._is_closed = False
-        self._opened = _Opened(self._settings, backing, lease_limits)
+        self._opened = _Opened(self._settings, backing, self._limits)
 
     def allocate(self, tag: str, count: int, at_least: int) -> Segment:
         """As :meth:`unalike.SegmentStore.allocate`."""
@@ -176,19 +214,20 @@ class RedisStore:
 
     def acquire(self, request: LeaseAcquire) -> Lease:
         """As :meth:`unalike.LeaseStore.acquire`."""
-        return self._here().leases().acquire(request)
+        return self._lease_store().acquire(request)
 
     def extend(self, request: LeaseExtend) -> Lease:
         """As :meth:`unalike.LeaseStore.extend`."""
-        return self._here().leases().extend(request)
+        return self._lease_store().extend(request)
 
     def release_lease(self, namespace: str, worker: int, grant_id: int, end_ms: int) -> bool:
         """As :meth:`unalike.LeaseStore.release_lease`."""
-        return self._here().leases().release(namespace, worker, grant_id, end_ms)
+        return self._lease_store().release_lease(namespace, worker, grant_id, end_ms)
 
     def lease_identity(self) -> Optional[str]:
         """As :meth:`identity`, of the leases."""
-        return self._identity_of("leases")
+        there = self._leases_there
+        return self._identity_of("leases") if there is None else there.lease_identity()
 
     def close(self) -> None:
         """Closes the connections, those of the durable store, too. Requests fail from then on."""
@@ -205,6 +244,9 @@ class RedisStore:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _lease_store(self) -> Union[LeaseStore, RedisLeases]:
+        return self._here().leases() if self._leases_there is None else self._leases_there
 
     def _here(self) -> _Opened:
         """What this process has opened.

@@ -15,7 +15,7 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass, replace
-from typing import Final, Optional, Sequence
+from typing import Callable, Final, Optional, Sequence
 
 from .lease_rules import (
     Clocks,
@@ -47,9 +47,9 @@ from .redis_lease_hash import (
 from .redis_raising import ASK_AGAIN, DONE, Done, Elsewhere, HashKey, Raise, Raising, Turns
 from .redis_server import RedisServer, script
 from .redis_url import RedisSettings
-from .store import KEPT_LEASES, Layout, Lease, LeaseAcquire, LeaseExtend, SegmentStore, StoreError, sub_tag
+from .store import KEPT_LEASES, Layout, Lease, LeaseAcquire, LeaseExtend, SegmentStore, StoreError, time_tag
 
-__all__ = ["RedisLeases", "lead_ms", "time_tag"]
+__all__ = ["RedisLeases", "lead_ms"]
 
 _LOOK: Final = script("leases_look")
 _WRITE: Final = script("leases", "leases_write")
@@ -57,9 +57,6 @@ _INSTALL: Final = script("leases", "durable", "leases_install")
 
 _NEW: Final = (("incarnation", ""), ("bound_ms", "0"), ("low", "0"))
 """What a new hash has beside its generation and its first claim."""
-
-_SUB_BYTES_MAX: Final = 128 - len(KEPT_LEASES) - 1
-"""The longest sub-key of the tag whose sub-keys are the namespaces, in bytes."""
 
 _LEAD_MS: Final = (1_000, 60_000)
 """The least and the most that the bound is raised by beyond what is asked for."""
@@ -103,23 +100,6 @@ def lead_ms(horizon_ms: int) -> int:
     return min(max(horizon_ms // 2, _LEAD_MS[0]), _LEAD_MS[1])
 
 
-def time_tag(namespace: str) -> str:
-    """Under which the durable store grants the time of a namespace.
-
-    A name that is too long is shortened, and a hash of it appended. Two that have one tag would be in each other's way,
-    and nothing else: each would get time that the other one has not.
-    """
-    name = namespace.encode()
-    if len(name) <= _SUB_BYTES_MAX:
-        return sub_tag(KEPT_LEASES, namespace)
-    digest = 0xCBF2_9CE4_8422_2325
-    for byte in name:
-        digest = (digest ^ byte) * 0x0100_0000_01B3 % 2**64
-    end = f"~{digest:016x}"
-    # What is left of a character at the end goes, too.
-    return sub_tag(KEPT_LEASES, name[: _SUB_BYTES_MAX - len(end)].decode(errors="ignore") + end)
-
-
 class RedisLeases:
     """Several threads may use it."""
 
@@ -134,9 +114,12 @@ class RedisLeases:
         self._prefix = settings.prefix
         self._limits = limits
         self._steps = ClockSteps()
+        self._durable = durable
         self._raising = Raising(server, durable, settings, "leases", _NEW)
         self._lock = threading.Lock()
         self._turns: dict[str, Turns] = {}
+        # The namespaces of which the durable store knows that their leases are here.
+        self._placed: set[str] = set()
         # How long a request tries in all.
         self._patience = (settings.raise_timeout_ms + settings.request_timeout_ms) / 1_000
         self._raising.recognise()
@@ -228,7 +211,7 @@ class RedisLeases:
                 self._raise_soon(namespace, valid, least_ms, horizon_ms)
                 return lease
 
-    def release(self, name: str, worker_id: int, grant_id: int, end_ms: int) -> bool:
+    def release_lease(self, name: str, worker_id: int, grant_id: int, end_ms: int) -> bool:
         namespace = self._namespace(name)
         tries = _Tries(self, namespace, 0)
         while True:
@@ -392,7 +375,19 @@ class RedisLeases:
             raise
         return any(isinstance(outcome, Done) for outcome in outcomes)
 
+    def _place(self, name: str) -> None:
+        """Makes sure that the durable store leases no workers of this namespace itself, and never will.
+
+        Whatever it refuses, nothing was written in Redis before.
+        """
+        leave: Optional[Callable[[str], None]] = getattr(self._durable, "leave_leases", None)
+        if leave is not None:
+            self._raising.ask(name, lambda: leave(name))
+        self._placed.add(name)
+
     def _raise(self, namespace: _Namespace, turns: Turns, wanted: _Wanted) -> Raise:
+        if namespace.name not in self._placed:
+            self._place(namespace.name)
         place = HashKey(namespace.name, KEPT_LEASES, namespace.key)
         return self._raising.claimed(place, turns, lambda: self._raise_claimed(place, namespace, wanted))
 
@@ -410,6 +405,9 @@ class RedisLeases:
         tag = time_tag(namespace.name)
         # Looks before it asks: a grant that is burnt moves the watermark, and the next look would find nothing wrong.
         granted_until_ms = self._raising.granted_until(place, tag)
+        if granted_until_ms <= 1:
+            # Nothing was granted yet, or the durable store has lost that, and perhaps what it noted of this namespace.
+            self._place(namespace.name)
         if granted_until_ms < bound_ms:
             until, bound = rfc3339(granted_until_ms), rfc3339(bound_ms)
             raise StoreError(

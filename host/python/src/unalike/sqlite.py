@@ -18,6 +18,7 @@ from typing import Final, Optional, Union
 
 from . import _process
 from .lease_rules import (
+    FIGURES_IN_REDIS,
     Candidates,
     Clocks,
     Exhausted,
@@ -30,6 +31,7 @@ from .lease_rules import (
     choose_worker,
     fault_of_layout,
     lease_lost,
+    leases_elsewhere,
     nth_never_used,
     random_bits,
     validate_acquire,
@@ -67,6 +69,7 @@ from .store import (
     validate_options,
     validate_public,
     validate_tag,
+    time_tag,
 )
 
 __all__ = ["SqliteStore"]
@@ -390,6 +393,23 @@ class SqliteStore:
                 return True
         raise self._raced("releasing a lease")
 
+    def leave_leases(self, namespace: str) -> None:
+        opened, figures = self._files(), FIGURES_IN_REDIS
+        bits = ("timestamp_bits", "datacenter_bits", "worker_bits", "sequence_bits")
+        times = ("epoch_ms", "tick_ms", "max_horizon_ms")
+        counts = tuple(figures[name] for name in (*bits, *times))
+        args: Arguments = (namespace, *counts[:4], "worker-first", *counts[4:])
+        opened.write("noting that Redis keeps leases", SQL["bind_namespace"], args)
+        with opened.reading("reading a namespace") as reader:
+            rows = reader.rows("SELECT timestamp_bits FROM namespace WHERE namespace = ?1", (namespace,))
+            if not rows or rows[0]["timestamp_bits"] != 0:
+                has_time = self._has_granted_time(reader, namespace)
+                raise leases_elsewhere(namespace, "in-both" if has_time else "in-store")
+
+    def _has_granted_time(self, reader: Reader, namespace: str) -> bool:
+        """Whether time was granted to leases of the namespace in Redis."""
+        return bool(reader.rows("SELECT 1 FROM tag WHERE tag = ?1", (time_tag(namespace),)))
+
     def _check_clock(self, opened: Opened, holder_ms: int) -> int:
         """The store's clock, unless the holder's is too far off."""
         store_ms = opened.read_clock()
@@ -404,6 +424,8 @@ class SqliteStore:
         """
         with opened.reading("looking for a worker") as reader:
             bound = self._binding(reader, request.namespace)
+            if self._has_granted_time(reader, request.namespace):
+                raise leases_elsewhere(request.namespace, "in-redis" if bound is None else "in-both")
             if bound is not None:
                 bound.check_layout(request.namespace, request.layout)
             binding = bound or NamespaceBinding.first_use(request.layout, self._limits)
@@ -468,6 +490,8 @@ class SqliteStore:
         if not rows:
             return None
         row = rows[0]
+        if row["timestamp_bits"] == 0:
+            raise leases_elsewhere(namespace, "in-redis")
         layout = Layout(
             timestamp_bits=number(self._path, row, "timestamp_bits"),
             datacenter_bits=number(self._path, row, "datacenter_bits"),

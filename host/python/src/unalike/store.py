@@ -83,13 +83,15 @@ StoreErrorKind = Literal[
     "ceiling-reached",
     "quarantined",
     "layout-mismatch",
+    "leases-elsewhere",
     "corrupt",
 ]
 """Why a store gave nothing.
 
 ``unavailable``: nothing was done, it may work later. ``outcome-unknown``: it may have been done, but the answer was
 lost; whatever was granted is burnt. ``ceiling-reached`` and ``quarantined``: nothing was granted, it will work later.
-``lease-lost``: no lease with this worker and grant id is running. ``clock-skew``: the holder's clock is too far from
+``lease-lost``: no lease with this worker and grant id is running. ``leases-elsewhere``: the leases of the namespace are
+kept in another place, of which the store has a record. ``clock-skew``: the holder's clock is too far from
 the store's. The others last until somebody acts.
 """
 
@@ -269,6 +271,7 @@ class StoreError(Exception):
             or kind == "tag-invalid"
             or kind == "tag-limit"
             or kind == "layout-mismatch"
+            or kind == "leases-elsewhere"
             or kind == "corrupt"
         ):
             return "refused"
@@ -425,6 +428,24 @@ def validate_new_tag(name: str) -> None:
     what, part = ("its name", tag) if sub is None else (f"its sub-key {sub!r}", sub)
     if part.strip() != part:
         _refuse(tag, f"{what} has a space at an end, and no new one may: leave the space out")
+
+
+def time_tag(namespace: str) -> str:
+    """Under which a durable store grants Redis the time of a namespace of leases.
+
+    A name that is too long is shortened, and a hash of it appended. Two that have one tag would be in each other's way,
+    and nothing else: each would get time that the other one has not.
+    """
+    name = namespace.encode()
+    most = _NAME_BYTES_MAX - len(KEPT_LEASES) - 1
+    if len(name) <= most:
+        return sub_tag(KEPT_LEASES, namespace)
+    digest = 0xCBF2_9CE4_8422_2325
+    for byte in name:
+        digest = (digest ^ byte) * 0x0100_0000_01B3 % 2**64
+    end = f"~{digest:016x}"
+    # What is left of a character at the end goes, too.
+    return sub_tag(KEPT_LEASES, name[: most - len(end)].decode(errors="ignore") + end)
 
 
 def is_kept_time(name: str) -> bool:

@@ -1,7 +1,12 @@
 //! One namespace, one place: a Redis and the durable store behind it, either of which could lease its workers, on real
 //! servers of every kind of durable store.
 
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![expect(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "a test that cannot go on fails"
+)]
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -610,6 +610,35 @@ fn leases_in_redis_need_a_backing_store_and_use_it() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Two servers over one Redis and one durable store, one of which leases workers in Redis and the other one does not:
+/// snowflakes, and machine ids of CosId's, come from the place where they were asked for first.
+#[test]
+fn all_servers_lease_a_namespace_in_one_place() -> anyhow::Result<()> {
+    const MACHINE: &str = "/machines/shop?machineBit=4&instanceId=a&stable=false&safeGuardDuration=PT30S";
+    let redis = Redis::start(Persistence::Nothing)?;
+    for is_redis_first in [false, true] {
+        let (url, directory) = (redis.url(is_redis_first.into(), ""), Arc::new(TempDir::new()?));
+        let by_default = ["--store", &url, "--backing", "sqlite://backing.sqlite", "--drop-in", "cosid"];
+        let in_redis = [&by_default[..], &["--leases", &url]].concat();
+        let (first, second) =
+            if is_redis_first { (&in_redis[..], &by_default[..]) } else { (&by_default[..], &in_redis[..]) };
+        let (first, mut second) = (serve(&directory, first)?, serve(&directory, second)?);
+        let ask = |server: &Server| -> anyhow::Result<[u16; 2]> {
+            let machine = server.client().send("POST", MACHINE, "application/json", "")?;
+            Ok([server.get(FLAKES)?.status, machine.status])
+        };
+        assert_eq!(ask(&first)?, [200, 200]);
+        assert_eq!(second.get(FLAKES)?.problem()?, "store-refused");
+        assert_eq!(ask(&second)?, [500, 500]);
+        let place = if is_redis_first { "are kept in a Redis" } else { "are kept in the durable store itself" };
+        assert!(second.log()?.contains(place), "{}", second.log()?);
+        second.restart()?;
+        assert_eq!(ask(&second)?, [500, 500]);
+        assert_eq!(ask(&first)?, [200, 200]);
+    }
+    Ok(())
+}
+
 #[test]
 fn leases_in_redis_alone_are_begun_by_command_or_after_a_quarantine() -> anyhow::Result<()> {
     let redis = Redis::start(Persistence::AofAlways)?;

@@ -161,16 +161,34 @@ impl MariaDb {
     /// # Errors
     /// When one of the programs fails.
     pub fn load_dump_of(&self, other: &Self, database: &str) -> anyhow::Result<()> {
+        let dump = other.dump(database)?;
+        self.sql("", &format!("CREATE DATABASE IF NOT EXISTS {database}"))?;
+        self.load(database, &dump)
+    }
+
+    /// What `mariadb-dump` makes of a database.
+    ///
+    /// # Errors
+    /// When it fails.
+    pub fn dump(&self, database: &str) -> anyhow::Result<Vec<u8>> {
         let dump = Command::new("mariadb-dump")
-            .args(["--no-defaults", "--user=root", "--single-transaction", "--databases", database])
-            .arg(format!("--socket={}", other.socket().display()))
+            .args(["--no-defaults", "--user=root", "--single-transaction", database])
+            .arg(format!("--socket={}", self.socket().display()))
             .output()
             .context(INSTALL)?;
         ensure!(dump.status.success(), "mariadb-dump: {}", String::from_utf8_lossy(&dump.stderr));
-        let file = self.directory().join("dump.sql");
-        std::fs::write(&file, &dump.stdout)?;
+        Ok(dump.stdout)
+    }
+
+    /// Loads a dump into a database that is there.
+    ///
+    /// # Errors
+    /// When the server does not take it.
+    pub fn load(&self, database: &str, dump: &[u8]) -> anyhow::Result<()> {
+        let file = self.directory().join(format!("{database}.sql"));
+        std::fs::write(&file, dump)?;
         let loaded = Command::new("mariadb")
-            .args(["--no-defaults", "--user=root"])
+            .args(["--no-defaults", "--user=root", database])
             .arg(format!("--socket={}", self.socket().display()))
             .stdin(File::open(&file)?)
             .output()?;

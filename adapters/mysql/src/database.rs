@@ -11,8 +11,11 @@ use tokio::time::{timeout, timeout_at};
 use unalike_storage::{Process, StoreError};
 
 use crate::MysqlOptions;
-use crate::error::{NO_SUCH_TABLE, ONLY_READS, broke, connect_error, damaged, no_connection, read_error, write_error};
+use crate::error::{
+    NO_SUCH_TABLE, ONLY_READS, UNKNOWN_COLUMN, broke, connect_error, damaged, no_connection, read_error, write_error,
+};
 use crate::fence::{COMMIT, Fence, READ_WHOLE_LISTS, ROLL_BACK, ServerFacts, mark_in};
+use crate::place;
 use crate::record::{Era, Record};
 
 pub(crate) type Statement<'q> = sqlx::query::Query<'q, MySql, MySqlArguments>;
@@ -65,6 +68,10 @@ struct Connector {
     expected: OnceLock<Expected>,
     /// What else a dialect asks of a server.
     requirement: OnceLock<Requirement>,
+    /// Where the data are, and the statement that says so, once that is known.
+    place: OnceLock<(&'static str, String)>,
+    /// When somebody last looked there.
+    looked: Mutex<Option<Instant>>,
     /// Whose connections these are. A child would share their sockets, and one of both would read the other's answers.
     process: Process,
     /// When a connection last broke: those that are older are probably broken too, and are not used again.
@@ -107,6 +114,8 @@ impl Database {
             dialect: options.dialect.name(),
             expected: OnceLock::new(),
             requirement: OnceLock::new(),
+            place: OnceLock::new(),
+            looked: Mutex::default(),
             process: Process::current(),
             broke: Mutex::default(),
         };
@@ -216,6 +225,13 @@ impl Database {
             facts.check_session(&before).map_err(|why| unavailable(format!("{}: {why}", self.at())))?;
             if facts.only_reads() { Err(unavailable(format!("{}: {ONLY_READS}", self.at()))) } else { Ok(()) }
         });
+        let checked = match (checked, connector.place.get()) {
+            (Ok(()), Some((statement, expected))) => {
+                let here = place::look(&mut turn, statement).await?;
+                if here.as_ref() == Some(expected) { Ok(()) } else { Err(place::another(self.at(), here.as_deref())) }
+            }
+            (checked, _) => checked,
+        };
         // What a session says of a variable may be older than what holds for the server by now: `server_id`.
         let is_held_back = match &checked {
             Ok(()) => turn.rows(sqlx::query(self.fenced("SELECT 1 FROM DUAL WHERE {fence}"))).await?.is_empty(),
@@ -238,6 +254,11 @@ impl Database {
     /// looked at the server itself.
     pub(crate) fn require(&self, check: impl Fn(&ServerFacts) -> Result<(), String> + Send + Sync + 'static) {
         let _ = self.connector().requirement.set(Box::new(check));
+    }
+
+    /// From now on the data must be at this place.
+    pub(crate) fn expect_place(&self, facts: &ServerFacts, here: &str) {
+        let _ = self.connector().place.set((place::statement(facts), here.to_owned()));
     }
 
     /// Host, port and database.
@@ -371,9 +392,9 @@ impl Manager for Connector {
         if is_suspect || metrics.last_used() > IDLE_MAX || metrics.age() > LIFETIME_MAX {
             return Err(RecycleError::message("it is too old"));
         }
-        if metrics.last_used() > IDLE_TRUSTED {
+        if metrics.last_used() > IDLE_TRUSTED || self.is_time_to_look() {
             // Half of the time, so that the other half is left for a new connection.
-            let alive = timeout(self.wait_max() / 2, connection.ping()).await;
+            let alive = timeout(self.wait_max() / 2, self.look_for_place(connection)).await;
             if !matches!(alive, Ok(Ok(()))) {
                 self.note_broken();
                 return Err(RecycleError::message("it broke"));
@@ -404,7 +425,39 @@ impl Connector {
         before.set_session(connection, lock_wait_s, 2 * IDLE_MAX.as_secs()).await.map_err(failed)?;
         let facts = ServerFacts::read(connection).await.map_err(failed)?;
         self.check(&facts, None)?;
-        facts.check_session(&before).map_err(|why| self.refused(&why))
+        facts.check_session(&before).map_err(|why| self.refused(&why))?;
+        match self.look_for_place(connection).await {
+            Err(elsewhere @ StoreError::Refused { .. }) => {
+                // Of other data, and of a store that was adopted since, this says more.
+                let recorded = sqlx::query(RECORDED).fetch_optional(connection).await;
+                let recorded = match recorded {
+                    Ok(row) => row.map(|row| row.try_get::<String, _>("server")).transpose().map_err(failed)?,
+                    Err(error) if crate::error::code(&error) == Some(NO_SUCH_TABLE) => None,
+                    Err(error) => return Err(failed(error)),
+                };
+                self.check(&facts, Some(recorded.as_deref().unwrap_or_default()))?;
+                Err(elsewhere)
+            }
+            looked => looked,
+        }
+    }
+
+    /// Whether nobody has looked for a while whether the data are where they were.
+    fn is_time_to_look(&self) -> bool {
+        self.place.get().is_some() && lock(&self.looked).is_none_or(|looked| looked.elapsed() > IDLE_TRUSTED)
+    }
+
+    /// Asks for a sign of life that says where the data are.
+    async fn look_for_place(&self, connection: &mut MySqlConnection) -> Result<(), StoreError> {
+        let failed = |error| read_error(&self.at, "looking where the store is", error);
+        let Some((statement, expected)) = self.place.get() else { return connection.ping().await.map_err(failed) };
+        *lock(&self.looked) = Some(Instant::now());
+        let here = match sqlx::raw_sql(*statement).fetch_optional(connection).await {
+            Ok(row) => row.map(|row| row.try_get::<Option<String>, _>("place")).transpose().map_err(failed)?.flatten(),
+            Err(error) if matches!(crate::error::code(&error), Some(NO_SUCH_TABLE | UNKNOWN_COLUMN)) => None,
+            Err(error) => return Err(failed(error)),
+        };
+        if here.as_ref() == Some(expected) { Ok(()) } else { Err(place::another(&self.at, here.as_deref())) }
     }
 
     /// Checks the server, and what is recorded there if that was read.
@@ -516,6 +569,11 @@ impl Turn {
     pub(crate) async fn rows(&mut self, statement: Statement<'_>) -> Result<Vec<MySqlRow>, StoreError> {
         let (at, doing) = (self.database.at().to_owned(), self.doing);
         self.run(|connection| statement.fetch_all(connection)).await.map_err(|error| read_error(&at, doing, error))
+    }
+
+    /// Host, port and database.
+    pub(crate) fn at(&self) -> &str {
+        self.database.at()
     }
 
     pub(crate) async fn look(&mut self) -> Result<ServerFacts, StoreError> {

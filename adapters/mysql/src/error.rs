@@ -9,6 +9,9 @@ use unalike_storage::StoreError;
 pub(crate) const TABLE_EXISTS: u16 = 1050;
 pub(crate) const DUPLICATE_ENTRY: u16 = 1062;
 pub(crate) const NO_SUCH_TABLE: u16 = 1146;
+pub(crate) const UNKNOWN_COLUMN: u16 = 1054;
+/// A table that is to have system versioning has it already.
+pub(crate) const VERSIONED: u16 = 4135;
 pub(crate) const SYNTAX_ERROR: u16 = 1064;
 pub(crate) const TABLE_ACCESS_DENIED: u16 = 1142;
 pub(crate) const ACCESS_DENIED: u16 = 1227;

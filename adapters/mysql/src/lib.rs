@@ -27,6 +27,7 @@ mod error;
 mod fence;
 mod identity;
 mod leases;
+mod place;
 mod record;
 mod replication;
 mod schema;
@@ -54,6 +55,7 @@ use crate::dialects::batch::Batches;
 use crate::dialects::{batch, cosid, id_generator, leaf, sequence_table, slow_ordered, tables, ticket, tinyid};
 use crate::fence::ServerFacts;
 pub use crate::leases::MysqlLeases;
+use crate::place::Places;
 use crate::record::{Era, Record};
 use crate::schema::Schema;
 
@@ -542,8 +544,26 @@ impl MysqlStore {
     ///
     /// # Errors
     /// As [`MysqlStore::connect`]; [`StoreError::Refused`] for a lift of 0 or above 2^63 - 1, when the server is
-    /// the recorded one already, with the tables of this dialect, and when it follows another server.
+    /// the recorded one already, with the tables of this dialect and all their data, and when it follows another
+    /// server.
     pub async fn adopt_server(options: MysqlOptions, lift: u64) -> Result<Adopted, StoreError> {
+        Self::go_on(options, lift, false).await
+    }
+
+    /// Continues with data that were restored from a backup, of whatever kind: as [`MysqlStore::adopt_server`], and
+    /// also where nothing tells that anything was restored. `lift` has to be more than was granted since the backup, under
+    /// any one name; a name that the backup lacks begins that far above its start.
+    ///
+    /// Repeated, it lifts again. Tables of other dialects, which were restored with them, are refused until each was
+    /// [adopted](MysqlStore::adopt_server).
+    ///
+    /// # Errors
+    /// As [`MysqlStore::adopt_server`], but for a server that is the recorded one.
+    pub async fn restored(options: MysqlOptions, lift: u64) -> Result<Adopted, StoreError> {
+        Self::go_on(options, lift, true).await
+    }
+
+    async fn go_on(options: MysqlOptions, lift: u64, is_restored: bool) -> Result<Adopted, StoreError> {
         if lift == 0 || lift > ID_MAX {
             return Err(StoreError::refused(format!(
                 "tags were to be lifted by {lift} numbers, it must be 1 to 2^63 - 1"
@@ -561,14 +581,22 @@ impl MysqlStore {
         };
         let dialect = options.dialect.name();
         let before = Record::read(&recorded);
+        // Where the operator vouches for whatever is there, nobody looks at the place.
+        let places = match options.assume_identity {
+            true => None,
+            false => Some(Places::read(&database, &facts).await?),
+        };
         // A cluster that lost commits looks as before: it is another one each time that all was lifted before.
         let is_again = facts.cluster().is_some() && before.is_valid_for(dialect);
-        let is_recorded = !is_again && found(facts.identity_as(before.server()))? == before.server();
+        // Whatever was lifted of it before, the data are older than that by now.
+        let is_older = is_restored || is_again || places.as_ref().is_some_and(|places| !places.is_known());
+        let is_recorded = !is_older && found(facts.identity_as(before.server()))? == before.server();
         let is_unalike = matches!(options.dialect, Dialect::Unalike);
         let is_whole = !is_unalike || segments::are_all_of_era(&database, schema, before.era()).await?;
-        if is_recorded && before.is_valid_for(dialect) && is_whole || facts.is_unmarked(&recorded) {
+        if is_recorded && before.is_valid_for(dialect) && is_whole || !is_older && facts.is_unmarked(&recorded) {
             return Err(StoreError::refused(format!(
-                "{}: this server ({recorded}) is the recorded one already, for the dialect {dialect} too",
+                "{}: this server ({recorded}) is the recorded one already, for the dialect {dialect} too. If its data were \
+                 restored from a backup, say so with `unalike store restored --lift COUNT`",
                 database.at()
             )));
         }
@@ -576,6 +604,10 @@ impl MysqlStore {
         let identity =
             if is_recorded { before.server().to_owned() } else { found(facts.adopted_identity(random_128()?))? };
         replication::refuse(&database, &facts, options.assume_replication_ended).await?;
+        let here = match &places {
+            Some(places) => places.prepare(&database, &facts, &options).await?,
+            None => None,
+        };
         // A server that applied changes after it was adopted may have written old rows over those that were lifted. Its
         // other figures may have changed since, so this is asked of none. In rows with an era it can be seen.
         let is_seen = is_unalike && before.era().mark != 0;
@@ -587,7 +619,7 @@ impl MysqlStore {
             Dialect::Unalike => lift,
             _ => lift.saturating_mul(store.stride().await?),
         };
-        let adopted = before.adopted(&identity, dialect, numbers);
+        let adopted = before.adopted(&identity, dialect, numbers, is_older);
         if !adopted.clone().of_era(Era { mark: u128::MAX, reached: ID_MAX }).fits() {
             return Err(StoreError::refused(format!(
                 "{}: the record of the server is too long for unalike_store: {adopted}",
@@ -613,6 +645,10 @@ impl MysqlStore {
         }?;
         if !matches!(options.dialect, Dialect::Unalike) {
             schema::record_server(&database, &facts, &options, &recorded, &identity, &adopted.to_string()).await?;
+        }
+        // Last of all: until then nobody is granted anything at this place.
+        if let Some(here) = here {
+            place::accept(&database, &here).await?;
         }
         tracing::info!(
             database = database.at(),

@@ -103,10 +103,11 @@ impl Record {
         self.lifted.is_empty() || self.lifted.get(dialect).is_some_and(|(_, is_here)| *is_here)
     }
 
-    /// The record after the dialect's tables were lifted by so much, for this server.
-    pub(crate) fn adopted(&self, server: &str, dialect: &str, lift: u64) -> Self {
+    /// The record after the dialect's tables were lifted by so much, for this server. If the data are older than what
+    /// was lifted before, the tables of the others are not lifted for it any more.
+    pub(crate) fn adopted(&self, server: &str, dialect: &str, lift: u64, is_older: bool) -> Self {
         let mut lifted = self.lifted.clone();
-        if server != self.server {
+        if server != self.server || is_older {
             lifted.values_mut().for_each(|(_, is_here)| *is_here = false);
         }
         lifted.insert(dialect.to_owned(), (self.lifted(dialect).saturating_add(lift), true));
@@ -155,25 +156,26 @@ mod tests {
 
     #[test]
     fn each_dialect_is_adopted_by_itself_and_its_lifts_are_summed() {
-        let first = Record::read("a").adopted("b", "leaf", 1_000);
+        let first = Record::read("a").adopted("b", "leaf", 1_000, false);
         assert_eq!(first.to_string(), "b lifted leaf=1000");
         assert!(first.is_valid_for("leaf") && !first.is_valid_for("unalike"));
-        let both = Record::read(&first.to_string()).adopted("b", "unalike", 5);
+        let both = Record::read(&first.to_string()).adopted("b", "unalike", 5, false);
         assert_eq!(both.to_string(), "b lifted leaf=1000,unalike=5");
-        let next = both.adopted("c", "unalike", 7);
+        let next = both.adopted("c", "unalike", 7, false);
         assert_eq!(next.to_string(), "c lifted -leaf=1000,unalike=12");
         assert!(!next.is_valid_for("leaf") && next.lifted("leaf") == 1_000);
-        assert_eq!(next.adopted("c", "leaf", 1), Record::read("c lifted leaf=1001,unalike=12"));
-        assert_eq!(next.adopted("c", "unalike", u64::MAX).lifted("unalike"), u64::MAX);
+        assert_eq!(next.adopted("c", "leaf", 1, false), Record::read("c lifted leaf=1001,unalike=12"));
+        assert_eq!(next.adopted("c", "leaf", 1, true).to_string(), "c lifted leaf=1001,-unalike=12");
+        assert_eq!(next.adopted("c", "unalike", u64::MAX, false).lifted("unalike"), u64::MAX);
     }
 
     #[test]
     fn the_era_stays_while_other_dialects_are_adopted() {
         let era = Era { mark: 7, reached: 201_000 };
-        let record = Record::read("a").adopted("b", "unalike", 5).of_era(era);
+        let record = Record::read("a").adopted("b", "unalike", 5, false).of_era(era);
         assert_eq!(record.to_string(), "b lifted unalike=5 era 00000000000000000000000000000007 201000");
         assert_eq!(Record::read(&record.to_string()), record);
-        let later = record.adopted("b", "leaf", 9).adopted("c", "leaf", 1);
+        let later = record.adopted("b", "leaf", 9, false).adopted("c", "leaf", 1, false);
         assert_eq!((later.era(), Record::read(&later.to_string()).era()), (era, era));
     }
 
@@ -197,8 +199,9 @@ mod tests {
             n = u32::MAX
         );
         let names = "unalike,leaf,tinyid,cosid,sequence-table,id-generator,batch,slow-ordered,ticket";
-        let all = names.split(',').fold(Record::read("before"), |record, name| record.adopted("x", name, u64::MAX));
+        let all =
+            names.split(',').fold(Record::read("before"), |record, name| record.adopted("x", name, u64::MAX, false));
         let all = all.of_era(Era { mark: u128::MAX, reached: u64::MAX });
-        assert!(Record { server, ..all }.adopted("y", "leaf", 1).fits());
+        assert!(Record { server, ..all }.adopted("y", "leaf", 1, false).fits());
     }
 }

@@ -17,6 +17,7 @@ use crate::database::{Database, Statement, Turn, number};
 use crate::dialects::tables::{self, Holds, Shape};
 use crate::error::{NO_SUCH_TABLE, TABLE_ACCESS_DENIED, damaged, read_error};
 use crate::fence::{ServerFacts, mark_in, names_cluster};
+use crate::place;
 use crate::record::Record;
 use crate::segments::TAG_TABLE;
 
@@ -80,12 +81,18 @@ impl Schema {
 ///
 /// # Errors
 /// [`StoreError::Refused`] when the tables are missing and may not be created, when they are of another version, and
-/// when the server is another one than before.
+/// when the server is another one than before, or the data are a copy of those that were used before.
 pub(crate) async fn open(
     database: &Database,
     facts: &ServerFacts,
     options: &MysqlOptions,
 ) -> Result<Schema, StoreError> {
+    let schema = open_record(database, facts, options).await?;
+    place::open(database, facts, options).await?;
+    Ok(schema)
+}
+
+async fn open_record(database: &Database, facts: &ServerFacts, options: &MysqlOptions) -> Result<Schema, StoreError> {
     let identity = |mark| {
         facts.identity(mark).map_err(|why| StoreError::refused(format!("the server at {}: {why}", database.at())))
     };

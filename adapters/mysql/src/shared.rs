@@ -13,7 +13,7 @@ use crate::database::{ALONE, BEGIN, RECORDED};
 use crate::dialects::tables::{self, Holds, Shape};
 use crate::fence::{CHECKED, COMMIT, FACTS, READ_WHOLE_LISTS, ROLL_BACK, ROOM, SETTINGS, ServerFacts};
 use crate::record::Record;
-use crate::{error, identity, leases, schema, segments};
+use crate::{error, identity, leases, place, schema, segments};
 
 /// JSON, as far as it is needed here.
 enum Json {
@@ -190,6 +190,17 @@ fn shared() -> Json {
             ]),
         ),
         ("identity", statements([("ddl", identity::DDL), ("read", identity::READ), ("insert", identity::INSERT)])),
+        (
+            "place",
+            statements([
+                ("row", place::ROW),
+                ("made", place::MADE),
+                ("on_mariadb", place::ON_MARIADB),
+                ("on_mysql", place::ON_MYSQL),
+                ("known", place::KNOWN),
+                ("add_versioning", place::ADD_VERSIONING),
+            ]),
+        ),
         (
             "segments",
             object([

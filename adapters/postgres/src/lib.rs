@@ -433,6 +433,20 @@ impl PostgresStore {
     /// As [`PostgresStore::connect`]; [`StoreError::Refused`] for a lift of 0 or above 2^63 - 1, and when the server is
     /// the recorded one already.
     pub async fn adopt_server(options: PostgresOptions, lift: u64) -> Result<Adopted, StoreError> {
+        Self::go_on(options, lift, false).await
+    }
+
+    /// Continues with data that were restored from a backup, of whatever kind: as [`PostgresStore::adopt_server`], and
+    /// also where nothing tells that anything was restored. `lift` has to be more than was granted since the backup,
+    /// under any one name; a name that the backup lacks begins that far above its start. Repeated, it lifts again.
+    ///
+    /// # Errors
+    /// As [`PostgresStore::adopt_server`], but for a server that is the recorded one.
+    pub async fn restored(options: PostgresOptions, lift: u64) -> Result<Adopted, StoreError> {
+        Self::go_on(options, lift, true).await
+    }
+
+    async fn go_on(options: PostgresOptions, lift: u64, is_restored: bool) -> Result<Adopted, StoreError> {
         if lift == 0 || lift > ID_MAX {
             return Err(StoreError::refused(format!(
                 "tags were to be lifted by {lift} numbers, it must be 1 to 2^63 - 1"
@@ -446,8 +460,11 @@ impl PostgresStore {
             return Err(refused("no server is recorded here, so there is none to take over from".to_owned()));
         };
         let found = facts.identity().map_err(refused)?;
-        if before.server == Some(found) {
-            return Err(refused(format!("it is the recorded one already ({before})")));
+        if before.server == Some(found) && !is_restored {
+            return Err(refused(format!(
+                "it is the recorded one already ({before}). If its data were restored from a backup, say so with `unalike store \
+                 restored --lift COUNT`"
+            )));
         }
         let is_synchronous = options.waits_for_standby.unwrap_or(before.is_synchronous);
         if is_synchronous {

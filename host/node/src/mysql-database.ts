@@ -15,6 +15,7 @@ import { after } from './wait.js';
 
 export const DUPLICATE_ENTRY = 1062;
 export const NO_SUCH_TABLE = 1146;
+export const UNKNOWN_COLUMN = 1054;
 export const TABLE_ACCESS_DENIED = 1142;
 export const SYNTAX_ERROR = 1064;
 export const ACCESS_DENIED = 1227;
@@ -62,6 +63,10 @@ interface Expected {
 export class Database {
   readonly settings: Settings;
   #expected: Expected | null = null;
+  /** Where the data are, and the statement that says so, once that is known. */
+  #expectedPlace: { readonly statement: string; readonly here: string } | null = null;
+  /** When somebody last looked there. */
+  #lookedAt = -Infinity;
   /** When a connection last broke: those that are older are probably broken too, and are not used again. */
   #brokeAt = -Infinity;
   /** The one that was used last is used next, so that those of a burst become idle. */
@@ -83,6 +88,11 @@ export class Database {
   expect(facts: ServerFacts, identity: string | null, recorded: string): void {
     const fence = facts.fence(!this.settings.assumeDurable, identity, identity === null ? null : recorded);
     this.#expected = { identity, recorded, fence };
+  }
+
+  /** From now on the data must be at this place, as the statement says it. */
+  expectPlace(statement: string, here: string): void {
+    this.#expectedPlace = { statement, here };
   }
 
   /**
@@ -140,6 +150,12 @@ export class Database {
         const fault = facts.faultOfSession(before) ?? (facts.onlyReads ? ONLY_READS : null);
         if (fault !== null) {
           throw unavailable(`${this.at}: ${fault}`);
+        }
+        if (this.#expectedPlace !== null) {
+          const here = await turn.place(this.#expectedPlace.statement);
+          if (here !== this.#expectedPlace.here) {
+            throw anotherPlace(this.at, here);
+          }
         }
       } catch (error) {
         // Those that were opened before may all lead there.
@@ -277,10 +293,11 @@ export class Database {
     if (isSuspect || idleMs > IDLE_MAX_MS || now() - link.openedAt > LIFETIME_MAX_MS) {
       return false;
     }
-    if (idleMs > IDLE_TRUSTED_MS) {
+    const isTimeToLook = this.#expectedPlace !== null && now() - this.#lookedAt > IDLE_TRUSTED_MS;
+    if (idleMs > IDLE_TRUSTED_MS || isTimeToLook) {
       // Half of the time, so that the other half is left for a new connection.
       link.hold();
-      if (!(await link.ping(now() + this.#waitMaxMs / 2))) {
+      if (!(await this.#isAlive(link, now() + this.#waitMaxMs / 2))) {
         this.#noteBroken();
         return false;
       }
@@ -296,6 +313,40 @@ export class Database {
     } catch (error) {
       link.destroy();
       throw error;
+    }
+  }
+
+  /** Whether it gives a sign of life, and the data are where they were. */
+  async #isAlive(link: Link, deadline: number): Promise<boolean> {
+    if (this.#expectedPlace === null) {
+      return link.ping(deadline);
+    }
+    try {
+      await this.#lookForPlace(link, deadline);
+      return true;
+    } catch {
+      // Whoever opens the next one says what it was.
+      return false;
+    }
+  }
+
+  async #lookForPlace(link: Link, deadline: number): Promise<void> {
+    if (this.#expectedPlace === null) {
+      return;
+    }
+    this.#lookedAt = now();
+    let here: string | null;
+    try {
+      here = placeIn((await link.send(this.#expectedPlace.statement, deadline)).rows);
+    } catch (error) {
+      const code = error instanceof TimedOut ? null : codeOf(error);
+      if (code !== NO_SUCH_TABLE && code !== UNKNOWN_COLUMN) {
+        throw error instanceof TimedOut ? error : readError(this.at, LOOKING_FOR_PLACE, error);
+      }
+      here = null;
+    }
+    if (here !== this.#expectedPlace.here) {
+      throw anotherPlace(this.at, here);
     }
   }
 
@@ -320,6 +371,24 @@ export class Database {
     const fault = facts.faultOfSession(before);
     if (fault !== null) {
       throw this.#refused(fault);
+    }
+    try {
+      await this.#lookForPlace(link, deadline);
+    } catch (error) {
+      if (!(error instanceof StoreError) || error.kind !== 'refused') {
+        throw error;
+      }
+      // Of other data, and of a store that was adopted since, this says more.
+      let row: Row | undefined;
+      try {
+        [row] = (await link.send(SQL.store.recorded, deadline)).rows;
+      } catch (fault) {
+        if (fault instanceof TimedOut || codeOf(fault) !== NO_SUCH_TABLE) {
+          throw fault instanceof TimedOut ? fault : readError(this.at, LOOKING_FOR_PLACE, fault);
+        }
+      }
+      this.#check(facts, row === undefined ? '' : text(this, row, 'server'));
+      throw error;
     }
   }
 
@@ -485,6 +554,19 @@ export class Turn {
       return factsIn(await this.#run(READ_FACTS));
     } catch (error) {
       throw readError(this.#database.at, this.#doing, error);
+    }
+  }
+
+  /** Where the data are; `null` where no table says it. */
+  async place(statement: string): Promise<string | null> {
+    try {
+      return placeIn((await this.#run(statement)).rows);
+    } catch (error) {
+      const code = codeOf(error);
+      if (code === NO_SUCH_TABLE || code === UNKNOWN_COLUMN) {
+        return null;
+      }
+      throw readError(this.#database.at, LOOKING_FOR_PLACE, error);
     }
   }
 
@@ -716,6 +798,22 @@ function exact(value: unknown): bigint {
     return BigInt(value);
   }
   throw new Error(`the driver read the number ${String(value)}, which a double does not hold`);
+}
+
+const LOOKING_FOR_PLACE = 'looking where the store is';
+
+function placeIn(rows: readonly Row[]): string | null {
+  return rows[0]?.['place']?.toString('latin1') ?? null;
+}
+
+/** The error of data that are not where the store was. */
+export function anotherPlace(at: string, here: string | null): StoreError {
+  return refused(
+    `the data at ${at} are not those that were used before: they were loaded from a dump, or the table ` +
+      `unalike_identity was built anew (its time here is ${here ?? 'unknown'}, which is not recorded in it). They may ` +
+      'lack what was granted since: lift the tags above everything that was handed out with `unalike store restored ' +
+      '--lift COUNT`, and then restart the programs',
+  );
 }
 
 function factsIn(reply: Reply): ServerFacts {

@@ -8,20 +8,25 @@ import { randomBytes } from 'node:crypto';
 
 import {
   ACCESS_DENIED,
+  anotherPlace,
   damaged,
   NO_SUCH_TABLE,
   number,
   SYNTAX_ERROR,
   TABLE_ACCESS_DENIED,
   text,
+  UNKNOWN_COLUMN,
   type Database,
   type Row,
 } from './mysql-database.js';
-import { bornRecord, hexNumber, markIn, namesCluster, refused, StoreRecord, type ServerFacts } from './mysql-server.js';
+import { bornRecord, hex128, hexNumber, markIn, namesCluster, refused, StoreRecord, type ServerFacts } from './mysql-server.js';
 import { SQL, type Holds, type Shape } from './mysql-sql.js';
 import { ID_MAX, type StoreError } from './store.js';
 
 const DOING = 'looking at tables';
+
+/** A table that is to have system versioning has it already. */
+const VERSIONED = 4135;
 
 /** What the row of `unalike_store` says. */
 interface Recorded {
@@ -194,9 +199,15 @@ function integerLimit(kind: string, columnType: string): bigint {
  * names: it alone, from now on. Answers the version of the tables.
  *
  * @throws {StoreError} `refused` when the tables are missing and may not be created, when they are of another version,
- *   and when the server is another one than before.
+ *   and when the server is another one than before, or the data are a copy of those that were used before.
  */
 export async function openStore(database: Database, facts: ServerFacts): Promise<bigint> {
+  const version = await openRecord(database, facts);
+  await openPlace(database, facts);
+  return version;
+}
+
+async function openRecord(database: Database, facts: ServerFacts): Promise<bigint> {
   const { assumeDurable, assumeIdentity } = database.settings;
   const newIdentity = (): string =>
     assumeIdentity && facts.cluster === null ? 'assumed' : database.identityOf(() => facts.identity(random128()));
@@ -235,6 +246,61 @@ export async function openStore(database: Database, facts: ServerFacts): Promise
   }
   database.expect(facts, found, row.server);
   return row.version;
+}
+
+/**
+ * Makes sure that the data are where the store was, and that every connection from now on finds them there. A store
+ * that knows no place is given this one. The Rust adapter's `place.rs` says why.
+ */
+async function openPlace(database: Database, facts: ServerFacts): Promise<void> {
+  // The operator vouches for whatever is there.
+  if (database.settings.assumeIdentity) {
+    return;
+  }
+  const statement = facts.isMariadb ? SQL.place.on_mariadb : SQL.place.on_mysql;
+  const [known, found] = await database.turn('looking where the store is', async (turn) => {
+    const rows = (await turn.tryRows(SQL.place.known, [], NO_SUCH_TABLE)) ?? [];
+    const here = await turn.place(statement);
+    turn.giveBack();
+    return [rows.map((row) => text(database, row, 'dialect')), here] as const;
+  });
+  let here = found;
+  if (known.length === 0) {
+    here = await makePlace(database, facts, statement);
+    if (here === null) {
+      database.settings.warn(
+        `a dump of the store in ${database.at} that is loaded again cannot be told from the store: let a user with the ` +
+          'privileges CREATE and ALTER open it once, or run the statements that `unalike schema` prints',
+      );
+      return;
+    }
+    const doing = 'recording where the store is';
+    await database.execute(doing, SQL.identity.insert, [`${SQL.place.made}${here}`, hex128(random128())]);
+  } else if (here === null || !known.includes(`${SQL.place.made}${here}`)) {
+    throw anotherPlace(database.at, here);
+  }
+  database.expectPlace(statement, here);
+}
+
+/** Makes what says the place, where that is missing; `null` where this user may not. */
+function makePlace(database: Database, facts: ServerFacts, statement: string): Promise<string | null> {
+  return database.turn('making a place for the store', async (turn) => {
+    if (database.settings.createTables) {
+      await turn.tryExecute(SQL.identity.ddl, [], [TABLE_ACCESS_DENIED]);
+      const looked = await turn.tryText(statement, [NO_SUCH_TABLE, UNKNOWN_COLUMN]);
+      if (facts.isMariadb && looked === UNKNOWN_COLUMN) {
+        // Somebody else may do the same. Versions before 10.3 know no versioning.
+        await turn.tryExecute(SQL.place.add_versioning, [], [TABLE_ACCESS_DENIED, VERSIONED, SYNTAX_ERROR]);
+      }
+    }
+    if (facts.isMariadb) {
+      const args = [SQL.place.row, hex128(random128())];
+      await turn.tryExecute(SQL.identity.insert, args, [NO_SUCH_TABLE, TABLE_ACCESS_DENIED]);
+    }
+    const here = await turn.place(statement);
+    turn.giveBack();
+    return here;
+  });
 }
 
 /** The version of the tables as it is now. */

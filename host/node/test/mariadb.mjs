@@ -62,6 +62,25 @@ export async function freshDatabase(base = required('UNALIKE_TEST_MYSQL')) {
   return url.href;
 }
 
+/** What `mariadb-dump` makes of a database. */
+export async function dump(url) {
+  const { stdout } = await run('mariadb-dump', client(url));
+  return stdout;
+}
+
+/** Loads a dump into a database that is there. */
+export async function load(url, text) {
+  const loading = run('mariadb', client(url));
+  loading.child.stdin.end(text);
+  await loading;
+}
+
+function client(url) {
+  const { hostname, port, username, password, pathname } = new URL(url);
+  const address = ['--no-defaults', '--protocol=tcp', `--host=${hostname}`, `--port=${port}`, `--user=${username}`];
+  return [...address, `--password=${decodeURIComponent(password)}`, pathname.slice(1)];
+}
+
 /** Runs statements, on a connection of its own. Answers the rows of the last. */
 export async function query(url, ...statements) {
   const bare = new URL(url);

@@ -11,7 +11,7 @@ import { MysqlStore } from '../dist/mysql.js';
 import { ServerFacts, StoreRecord, markIn, namesCluster } from '../dist/mysql-server.js';
 import { bound, SQL } from '../dist/mysql-sql.js';
 import { ID_MAX, StoreError, SUB_SEPARATOR } from '../dist/store.js';
-import { eventually, freshDatabase, lock, MariaDb, Proxy, query, required, setClock } from './mariadb.mjs';
+import { dump, eventually, freshDatabase, load, lock, MariaDb, Proxy, query, required, setClock } from './mariadb.mjs';
 
 const run = promisify(execFile);
 const SILENT = { warn: () => {} };
@@ -316,6 +316,42 @@ describe('segments in MySQL', () => {
       (await failure(store.allocate('order', 1n, 0n), 'refused')).message,
       /unalike store adopt --lift COUNT/,
     );
+  });
+});
+
+describe('a dump that is loaded again', () => {
+  const copy = /not those that were used before: they were loaded from a dump.*unalike store restored --lift COUNT/;
+
+  test('is refused until an operator says that the store was restored', async () => {
+    const url = await freshDatabase();
+    const store = await open(url);
+    const granted = [await store.allocate('order', 10n, 0n)];
+    const dumped = await dump(url);
+    granted.push(await store.allocate('order', 10n, 0n));
+    const late = [await store.allocate('late', 10n, 0n)];
+    await store.close();
+    await load(url, dumped);
+    for (let tries = 0; tries < 4; tries += 1) {
+      assert.match((await failure(MysqlStore.open({ url, ...SILENT }), 'refused')).message, copy);
+    }
+    await run(required('UNALIKE_BIN'), ['store', 'restored', '--lift', '1000', '--store', url]);
+    const restored = await open(url);
+    granted.push(await restored.allocate('order', 10n, 0n));
+    assertDisjoint(granted);
+    late.push(await restored.allocate('late', 10n, 0n));
+    assertDisjoint(late);
+  });
+
+  test('under a program that runs is noticed', async () => {
+    const url = await freshDatabase();
+    const store = await open(url);
+    await store.allocate('order', 10n, 0n);
+    await load(url, await dump(url));
+    // It looks once a second.
+    await new Promise((resolve) => setTimeout(resolve, 1_100));
+    for (let tries = 0; tries < 3; tries += 1) {
+      assert.match((await failure(store.allocate('order', 10n, 0n), 'refused')).message, copy);
+    }
   });
 });
 

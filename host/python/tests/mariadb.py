@@ -67,6 +67,23 @@ def fresh_database(base: Optional[str] = None) -> str:
     return parts._replace(path=f"/{name}", query="").geturl()
 
 
+def dump(url: str) -> bytes:
+    """What ``mariadb-dump`` makes of a database."""
+    return subprocess.run(["mariadb-dump", *_client(url)], check=True, capture_output=True).stdout
+
+
+def load(url: str, text: bytes) -> None:
+    """Loads a dump into a database that is there."""
+    subprocess.run(["mariadb", *_client(url)], check=True, input=text)
+
+
+def _client(url: str) -> list[str]:
+    parts = urlsplit(url)
+    address = ["--no-defaults", "--protocol=tcp", f"--host={parts.hostname}", f"--port={parts.port or 3306}"]
+    user = [f"--user={parts.username}", f"--password={unquote(parts.password or '')}"]
+    return [*address, *user, parts.path[1:]]
+
+
 def query(url: str, *statements: str) -> list[dict[str, Any]]:
     """Runs statements, on a connection of its own. Answers the rows of the last."""
     parts = urlsplit(url)

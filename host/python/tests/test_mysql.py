@@ -21,7 +21,7 @@ from urllib.parse import quote
 
 import pymysql
 import pytest
-from mariadb import MariaDb, Proxy, eventually, fresh_database, new_directory, query, required, set_clock
+from mariadb import MariaDb, Proxy, dump, eventually, fresh_database, load, new_directory, query, required, set_clock
 
 from unalike.mysql import MysqlStore
 from unalike.mysql_server import NoIdentity, ServerFacts, StoreRecord, mark_in, names_cluster
@@ -321,6 +321,41 @@ class TestSegments:
         )
         with failure("refused", match="unalike store adopt --lift COUNT"):
             store.allocate("order", 1, 0)
+
+
+class TestDumps:
+    COPY = "not those that were used before: they were loaded from a dump.*unalike store restored --lift COUNT"
+
+    def test_one_that_is_loaded_again_is_refused_until_an_operator_says_that_the_store_was_restored(self) -> None:
+        url = fresh_database()
+        store = store_at(url)
+        granted = [store.allocate("order", 10, 0)]
+        dumped = dump(url)
+        granted.append(store.allocate("order", 10, 0))
+        late = [store.allocate("late", 10, 0)]
+        store.close()
+        load(url, dumped)
+        for _ in range(4):
+            with failure("refused", match=self.COPY):
+                store_at(url)
+        arguments = [required("UNALIKE_BIN"), "store", "restored", "--lift", "1000", "--store", url]
+        subprocess.run(arguments, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        restored = store_at(url)
+        granted.append(restored.allocate("order", 10, 0))
+        assert_disjoint(granted)
+        late.append(restored.allocate("late", 10, 0))
+        assert_disjoint(late)
+
+    def test_one_that_is_loaded_under_a_program_that_runs_is_noticed(self) -> None:
+        url = fresh_database()
+        store = store_at(url)
+        store.allocate("order", 10, 0)
+        load(url, dump(url))
+        # It looks once a second.
+        time.sleep(1.1)
+        for _ in range(3):
+            with failure("refused", match=self.COPY):
+                store.allocate("order", 10, 0)
 
 
 class TestWhatGrantsRestOn:

@@ -73,8 +73,13 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
         }
         Command::Store(StoreCommand::Adopt { lift, yes, replication_ended }) => {
             let config = configure_command(common)?;
-            let adopt = store::adopt(&config, lift, yes, replication_ended);
+            let adopt = store::adopt(&config, (lift, yes), replication_ended, false);
             runtime(&mut Builder::new_current_thread())?.block_on(adopt)
+        }
+        Command::Store(StoreCommand::Restored { lift, yes, replication_ended }) => {
+            let config = configure_command(common)?;
+            let restored = store::adopt(&config, (lift, yes), replication_ended, true);
+            runtime(&mut Builder::new_current_thread())?.block_on(restored)
         }
         Command::Stripes(StripesCommand::Resize { to, floor, yes }) => {
             let config = configure_command(common)?;

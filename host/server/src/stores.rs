@@ -273,7 +273,7 @@ mod tests {
         assert!(
             url.place()
                 .unwrap()
-                .adopt(&url, &Adoption { lift: 1, limits: opening.limits, replication_ended: true })
+                .adopt(&url, &Adoption { lift: 1, limits: opening.limits, replication_ended: true, is_restored: false })
                 .await
                 .is_err()
         );

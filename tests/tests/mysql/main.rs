@@ -8,6 +8,7 @@ mod leases;
 mod notations;
 mod outages;
 mod own_tables;
+mod restored;
 mod server;
 mod servers;
 mod sweep;

@@ -77,6 +77,28 @@ async fn a_database_that_was_copied_within_its_server_is_another_store() {
 }
 
 #[tokio::test]
+async fn data_that_were_restored_unnoticed_go_on_above_what_an_operator_says() {
+    let url = Postgres::shared().unwrap().database().unwrap();
+    let store = open(&url).await;
+    store.allocate("order", 10, 0).await.unwrap();
+    let leases = PostgresLeases::connect(options(&url)).await.unwrap();
+    refused(
+        PostgresStore::adopt_server(options(&url), 1_000).await,
+        &["the recorded one already", "unalike store restored --lift COUNT"],
+    );
+    // Twice, as if the first time had been interrupted.
+    for _ in 0..2 {
+        let restored = PostgresStore::restored(options(&url), 1_000).await.unwrap();
+        assert_eq!(restored.tags, 1);
+    }
+    refused(store.allocate("order", 10, 0).await, &["restart this program"]);
+    let store = open(&url).await;
+    assert!(store.allocate("order", 10, 0).await.unwrap().start > 2_010);
+    assert!(store.allocate("late", 10, 0).await.unwrap().start > 2_000);
+    leases.close().await;
+}
+
+#[tokio::test]
 async fn a_dump_that_is_loaded_into_the_same_server_is_another_store() {
     let server = Postgres::shared().unwrap();
     let url = server.database().unwrap();

@@ -25,6 +25,7 @@ from .store import ID_MAX, StoreError, StoreErrorKind
 
 DUPLICATE_ENTRY: Final = 1062
 NO_SUCH_TABLE: Final = 1146
+UNKNOWN_COLUMN: Final = 1054
 TABLE_ACCESS_DENIED: Final = 1142
 SYNTAX_ERROR: Final = 1064
 ACCESS_DENIED: Final = 1227
@@ -266,6 +267,10 @@ class Database:
     def __init__(self, settings: Settings) -> None:
         self.settings: Final = settings
         self._expected: Optional[_Expected] = None
+        self._expected_place: Optional[tuple[str, str]] = None
+        """The statement that says where the data are, and where that is, once it is known."""
+        self._looked_at = -math.inf
+        """When somebody last looked there."""
         self._broke_at = -math.inf
         """When a connection last broke: those that are older are probably broken too, and are not used again."""
         self._is_closed = False
@@ -285,6 +290,10 @@ class Database:
         """From now on every connection must lead to this server, and to a store that has this record of it."""
         fence = facts.fence(not self.settings.assume_durable, identity, None if identity is None else recorded)
         self._expected = _Expected(identity, recorded, fence)
+
+    def expect_place(self, statement: str, here: str) -> None:
+        """From now on the data must be at this place, as the statement says it."""
+        self._expected_place = (statement, here)
 
     def check_adopted(self) -> bool:
         """Refuses a server that was adopted with the tables of other dialects, and not with unalike's own.
@@ -336,6 +345,11 @@ class Database:
                 fault = facts.fault_of_session(before) or (_ONLY_READS if facts.only_reads else None)
                 if fault is not None:
                     raise unavailable(f"{self.at}: {fault}")
+                if self._expected_place is not None:
+                    statement, expected = self._expected_place
+                    here = turn.place(statement)
+                    if here != expected:
+                        raise another_place(self.at, here)
             except StoreError:
                 # Those that were opened before may all lead there.
                 self._note_broken()
@@ -468,8 +482,9 @@ class Database:
         idle = now - link.used_at
         if link.opened_at <= self._broke_at or idle > _IDLE_MAX or now - link.opened_at > _LIFETIME_MAX:
             return False
+        is_time_to_look = self._expected_place is not None and now - self._looked_at > _IDLE_TRUSTED
         # Half of the time, so that the other half is left for a new connection.
-        if idle > _IDLE_TRUSTED and not link.ping(now + self._wait_max / 2):
+        if (idle > _IDLE_TRUSTED or is_time_to_look) and not self._is_alive(link, now + self._wait_max / 2):
             self._note_broken()
             return False
         return True
@@ -482,6 +497,33 @@ class Database:
             link.destroy()
             raise
         return link
+
+    def _is_alive(self, link: _Link, deadline: float) -> bool:
+        """Whether it gives a sign of life, and the data are where they were."""
+        if self._expected_place is None:
+            return link.ping(deadline)
+        try:
+            self._look_for_place(link, deadline)
+        except (StoreError, _TimedOut):
+            # Whoever opens the next one says what it was.
+            return False
+        return True
+
+    def _look_for_place(self, link: _Link, deadline: float) -> None:
+        if self._expected_place is None:
+            return
+        self._looked_at = time.monotonic()
+        statement, expected = self._expected_place
+        try:
+            here = _place_in(link.send(statement, deadline).rows)
+        except _TimedOut:
+            raise
+        except Exception as error:
+            if _code_of(error) not in (NO_SUCH_TABLE, UNKNOWN_COLUMN):
+                raise _read_error(self.at, _LOOKING_FOR_PLACE, error) from error
+            here = None
+        if here != expected:
+            raise another_place(self.at, here)
 
     def _look_at(self, link: _Link, deadline: float) -> None:
         """Sets a new connection up and checks where it leads."""
@@ -506,6 +548,22 @@ class Database:
         fault = facts.fault_of_session(before)
         if fault is not None:
             raise self._refused(fault)
+        try:
+            self._look_for_place(link, deadline)
+        except StoreError as error:
+            if error.kind != "refused":
+                raise
+            # Of other data, and of a store that was adopted since, this says more.
+            try:
+                rows = link.send(SQL["store"]["recorded"], deadline).rows
+            except _TimedOut:
+                raise
+            except Exception as unread:
+                if _code_of(unread) != NO_SUCH_TABLE:
+                    raise _read_error(self.at, _LOOKING_FOR_PLACE, unread) from unread
+                rows = []
+            self._check(facts, text(self, rows[0], "server") if rows else "")
+            raise
 
     def _check(self, facts: ServerFacts, recorded: Optional[str]) -> None:
         """Checks the server, and what is recorded there if that was read."""
@@ -617,6 +675,11 @@ class Turn:
         found = self.try_text(READ_FACTS, ())
         return _facts_in(Reply(cast("list[Row]", found), 0, 0))
 
+    def place(self, statement: str) -> Optional[str]:
+        """Where the data are; ``None`` where no table says it."""
+        found = self.try_text(statement, (NO_SUCH_TABLE, UNKNOWN_COLUMN))
+        return None if isinstance(found, int) else _place_in(found)
+
     def begin(self) -> None:
         """Begins a transaction, on a connection that has none. Without a commit it is rolled back."""
         self.rows(SQL["session"]["begin"])
@@ -655,6 +718,24 @@ class Turn:
                 limit_ms = round(self._database.settings.request_timeout * 1_000)
                 raise _TimedOut(f"no answer within {limit_ms} ms") from None
             raise
+
+
+_LOOKING_FOR_PLACE: Final = "looking where the store is"
+
+
+def _place_in(rows: Sequence[Row]) -> Optional[str]:
+    place = rows[0].get("place") if rows else None
+    return None if place is None else place.decode("latin-1")
+
+
+def another_place(at: str, here: Optional[str]) -> StoreError:
+    """The error of data that are not where the store was."""
+    return refused(
+        f"the data at {at} are not those that were used before: they were loaded from a dump, or the table "
+        f"unalike_identity was built anew (its time here is {here or 'unknown'}, which is not recorded in it). They may "
+        "lack what was granted since: lift the tags above everything that was handed out with `unalike store restored "
+        "--lift COUNT`, and then restart the programs"
+    )
 
 
 def _facts_in(reply: Reply) -> ServerFacts:

@@ -11,8 +11,10 @@ from .mysql_database import (
     NO_SUCH_TABLE,
     SYNTAX_ERROR,
     TABLE_ACCESS_DENIED,
+    UNKNOWN_COLUMN,
     Database,
     Row,
+    another_place,
     damaged,
     number,
     text,
@@ -22,6 +24,9 @@ from .mysql_sql import SQL, STORE_TABLE, Shape
 from .store import ID_MAX, StoreError
 
 _DOING: Final = "looking at tables"
+
+_VERSIONED: Final = 4135
+"""A table that is to have system versioning has it already."""
 
 
 class _Recorded(NamedTuple):
@@ -179,8 +184,14 @@ def open_store(database: Database, facts: ServerFacts) -> int:
     It makes sure that the server is the one that the row names: it alone, from now on.
 
     :raises StoreError: ``refused`` when the tables are missing and may not be created, when they are of another
-        version, and when the server is another one than before.
+        version, and when the server is another one than before, or the data are a copy of those that were used before.
     """
+    version = _open_record(database, facts)
+    _open_place(database, facts)
+    return version
+
+
+def _open_record(database: Database, facts: ServerFacts) -> int:
     settings = database.settings
 
     def new_identity() -> str:
@@ -215,6 +226,55 @@ def open_store(database: Database, facts: ServerFacts) -> int:
         raise facts.another_server(database.at, record.server, found)
     database.expect(facts, found, recorded)
     return row.version
+
+
+def _open_place(database: Database, facts: ServerFacts) -> None:
+    """Makes sure that the data are where the store was, and that every connection from now on finds them there.
+
+    A store that knows no place is given this one. The Rust adapter's ``place.rs`` says why.
+    """
+    settings = database.settings
+    # The operator vouches for whatever is there.
+    if settings.assume_identity:
+        return
+    statement: str = SQL["place"]["on_mariadb" if facts.is_mariadb else "on_mysql"]
+    with database.turn("looking where the store is") as turn:
+        rows = turn.try_rows(SQL["place"]["known"], (), NO_SUCH_TABLE) or []
+        here = turn.place(statement)
+        turn.give_back()
+    known = [text(database, row, "dialect") for row in rows]
+    made: str = SQL["place"]["made"]
+    if not known:
+        here = _make_place(database, facts, statement)
+        if here is None:
+            settings.warn(
+                f"a dump of the store in {database.at} that is loaded again cannot be told from the store: let a user "
+                "with the privileges CREATE and ALTER open it once, or run the statements that `unalike schema` prints"
+            )
+            return
+        args = (f"{made}{here}", f"{secrets.randbits(128):032x}")
+        database.execute("recording where the store is", SQL["identity"]["insert"], args)
+    elif here is None or f"{made}{here}" not in known:
+        raise another_place(database.at, here)
+    database.expect_place(statement, here)
+
+
+def _make_place(database: Database, facts: ServerFacts, statement: str) -> Optional[str]:
+    """Makes what says the place, where that is missing; ``None`` where this user may not."""
+    with database.turn("making a place for the store") as turn:
+        if database.settings.create_tables:
+            turn.try_execute(SQL["identity"]["ddl"], (), (TABLE_ACCESS_DENIED,))
+            looked = turn.try_text(statement, (NO_SUCH_TABLE, UNKNOWN_COLUMN))
+            if facts.is_mariadb and looked == UNKNOWN_COLUMN:
+                # Somebody else may do the same. Versions before 10.3 know no versioning.
+                expected = (TABLE_ACCESS_DENIED, _VERSIONED, SYNTAX_ERROR)
+                turn.try_execute(SQL["place"]["add_versioning"], (), expected)
+        if facts.is_mariadb:
+            args = (SQL["place"]["row"], f"{secrets.randbits(128):032x}")
+            turn.try_execute(SQL["identity"]["insert"], args, (NO_SUCH_TABLE, TABLE_ACCESS_DENIED))
+        here = turn.place(statement)
+        turn.give_back()
+    return here
 
 
 def current_version(database: Database) -> int:

@@ -493,6 +493,24 @@ pub(crate) enum StoreCommand {
         #[arg(long)]
         replication_ended: bool,
     },
+    /// Go on with data that were restored from a backup, a dump or a snapshot
+    ///
+    /// Such data lack what was granted since. This lifts every tag by COUNT, and has each tag or sub-key that the
+    /// backup lacks begin COUNT above its start. No lease begins before all earlier ones have ended. Run it before any
+    /// program uses the store, with the URL of the store itself: behind Redis that is the durable one. It can be run
+    /// again if it is interrupted; each run lifts once more.
+    Restored {
+        /// By how many numbers each tag is lifted: more than any one tag was granted since the backup, and more than
+        /// the greatest number of a tag that the backup lacks
+        #[arg(long, value_name = "COUNT", value_parser = whole::<1, { u64::MAX }>)]
+        lift: u64,
+        /// Also by more than 1000000000 numbers, which nobody gets then
+        #[arg(long)]
+        yes: bool,
+        /// Replication to this server was ended by hand; only for a user who may not look (MariaDB: SLAVE MONITOR)
+        #[arg(long)]
+        replication_ended: bool,
+    },
     /// Let another durable store (--backing) grant what a store in Redis hands out
     ///
     /// Moves all tags there, with the time that leases and clocks were granted, and makes Redis record it. The previous

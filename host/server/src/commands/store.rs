@@ -1,4 +1,4 @@
-//! `unalike store`: accept another server, or make an empty Redis a store.
+//! `unalike store`: accept another server or restored data, or make an empty Redis a store.
 
 use std::fmt::Write as _;
 
@@ -12,35 +12,42 @@ use crate::stores::backend::Adoption;
 use crate::stores::url::StoreUrl;
 use crate::words::rfc3339;
 
-/// `unalike store adopt`
+/// `unalike store adopt` and `unalike store restored`
 pub(crate) async fn adopt(
     config: &Config,
-    lift: u64,
-    is_confirmed: bool,
+    (lift, is_confirmed): (u64, bool),
     replication_ended: bool,
+    is_restored: bool,
 ) -> anyhow::Result<()> {
     ensure!(
         is_confirmed || lift <= RAISE_MAX,
         "--lift {lift} takes so many numbers from every tag, for good: more than {RAISE_MAX} must be confirmed, with --yes"
     );
     let Some(url) = config.store.only() else {
-        bail!("a server is adopted for one store: name only that one, not all of {} (--store)", config.store);
+        bail!("this is said of one store at a time: name only that one, not all of {} (--store)", config.store);
     };
     let place = url.place()?;
     let address = place.address();
-    let adopted = place.adopt(url, &Adoption { lift, limits: config.lease_limits(), replication_ended }).await?;
+    let limits = config.lease_limits();
+    let adopted = place.adopt(url, &Adoption { lift, limits, replication_ended, is_restored }).await?;
     let (tags, from) = (adopted.tags, rfc3339(adopted.leases_from_ms));
-    // Only databases have tables.
+    // Only databases have tables of others.
     let others = match url.scheme() {
-        Some("etcd") => "",
-        _ => "if the database has tables of other dialects too, adopt it with the URL of each; then ",
+        Some("etcd" | "sqlite") => "",
+        _ => {
+            "if the database has tables of other dialects too, adopt it with the URL of each (`unalike store adopt`); then "
+        }
+    };
+    let (done, before, programs) = match is_restored {
+        true => ("it goes on with the restored data", "the lost data", "start the programs that use it"),
+        false => ("the server is adopted", "the server before", "restart the programs that used the server before"),
     };
     let mut text = format!(
-        "{address}: the server is adopted\n\
+        "{address}: {done}\n\
          tags: {tags}, each lifted by {lift} numbers\n\
-         new tags and sub-keys: each begins by as many above its start, as the server before may have known it\n\
-         snowflakes: workers are leased from {from} on, when all leases of the server before have ended\n\
-         next: {others}restart the programs that used the server before\n"
+         new tags and sub-keys: each begins by as many above its start, as {before} may have known it\n\
+         snowflakes: workers are leased from {from} on, when all leases of {before} have ended\n\
+         next: {others}{programs}\n"
     );
     if adopted.follows_itself {
         text.push_str(

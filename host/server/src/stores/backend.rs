@@ -176,7 +176,7 @@ pub(crate) trait Place: Send + Sync {
         Err(StoreError::refused(format!("{} has no tables", self.address())))
     }
 
-    /// Accepts the server behind the address in the place of the one that was there before.
+    /// Accepts the server behind the address in the place of the one that was there before, or data that were restored.
     ///
     /// # Errors
     /// When it was not accepted, and where there is no server that could be another one.
@@ -298,6 +298,8 @@ pub(crate) struct Adoption {
     pub(crate) limits: LeaseLimits,
     /// The operator vouches that the server applies nothing of another one any more.
     pub(crate) replication_ended: bool,
+    /// What is there was restored from a backup, whether that can be seen or not.
+    pub(crate) is_restored: bool,
 }
 
 /// What became of the store of a server that was accepted.

@@ -107,7 +107,10 @@ impl Place for MysqlOptions {
         let mut options = self.clone();
         options.limits = adoption.limits;
         options.assume_replication_ended = adoption.replication_ended;
-        let adopted = MysqlStore::adopt_server(options, adoption.lift).await;
+        let adopted = match adoption.is_restored {
+            true => MysqlStore::restored(options, adoption.lift).await,
+            false => MysqlStore::adopt_server(options, adoption.lift).await,
+        };
         let adopted =
             adopted.with_context(|| format!("the server behind {} was not adopted", MysqlOptions::address(self)))?;
         let unalike_mysql::Adopted { tags, leases_from_ms, follows_itself, .. } = adopted;

@@ -124,7 +124,10 @@ impl Place for PostgresOptions {
         // A server that was promoted applies nothing of another one any more.
         let mut options = self.clone();
         options.limits = adoption.limits;
-        let adopted = PostgresStore::adopt_server(options, adoption.lift).await;
+        let adopted = match adoption.is_restored {
+            true => PostgresStore::restored(options, adoption.lift).await,
+            false => PostgresStore::adopt_server(options, adoption.lift).await,
+        };
         let adopted =
             adopted.with_context(|| format!("the server behind {} was not adopted", PostgresOptions::address(self)))?;
         let unalike_postgres::Adopted { tags, leases_from_ms, .. } = adopted;

@@ -377,8 +377,8 @@ impl Connector {
         }
         Err(self.refused(&format!(
             "it has forgotten grants of this program: its log ends at {:X}, and was at {granted_at:X} already. It is a copy of \
-             its data from before: use the newer data; or raise all tags above everything that was handed out (`unalike tags \
-             raise`), and then restart the programs that knew it",
+             its data from before: use the newer data; or lift all tags above everything that was handed out (`unalike store \
+             restored --lift COUNT`), and then restart the programs that knew it",
             facts.log_position
         )))
     }

@@ -168,8 +168,9 @@ fn gone(path: &Path, what: &str) -> StoreError {
     StoreError::refused(format!(
         "{} {what} while this process had it open: whoever opens the store now would be granted numbers that were granted \
              before, so this process grants none any more. Stop all programs that use the store. If the file is there \
-             under another name, move it back, with its -wal and -shm, and start them again. If it is lost, start them with a \
-             new one, and raise each tag above all that was handed out (unalike tags raise) before any of them is used",
+             under another name, move it back, with its -wal and -shm, and start them again. If it is lost, put a \
+             backup or a new store there (unalike tags create), and run `unalike store restored --lift COUNT` before any \
+             program uses it",
         path.display()
     ))
 }

@@ -40,8 +40,8 @@ const END: &str = include_str!("sql/end.sql");
 
 const FORBID: &str = include_str!("sql/forbid.sql");
 
-const NAMESPACE: &str = "SELECT namespace, timestamp_bits, datacenter_bits, worker_bits, sequence_bits, field_order, epoch_ms, \
-    tick_ms, max_horizon_ms FROM namespace WHERE namespace = ?1";
+/// With the floor of leases, below which the grant is refused.
+const NAMESPACE: &str = include_str!("sql/namespace.sql");
 
 const LEASE: &str = "SELECT namespace, worker, grant_id, holder, not_before_ms, valid_until_ms, acquired_ms, released FROM lease \
     WHERE namespace = ?1 AND worker = ?2";
@@ -145,7 +145,8 @@ impl SqliteStore {
                 .map_err(|_| damaged(&self.path, "a layout has too long a tick"))?,
         };
         let layout = Layout::new(fields).map_err(|error| damaged(&self.path, &error.to_string()))?;
-        Ok(NamespaceBinding { layout, max_horizon_ms: self.number(row, "max_horizon_ms")?, floor_ms: 0 })
+        let (max_horizon_ms, floor_ms) = (self.number(row, "max_horizon_ms")?, self.number(row, "floor_ms")?);
+        Ok(NamespaceBinding { layout, max_horizon_ms, floor_ms })
     }
 
     /// Binds a namespace at its first use, unless somebody else does.
@@ -283,6 +284,7 @@ impl SqliteStore {
         let binding = match &bound {
             Some(binding) => {
                 binding.check_layout(namespace, acquire.layout)?;
+                binding.check_quarantine(namespace, store_ms)?;
                 *binding
             }
             None => NamespaceBinding::new(acquire.layout, self.limits)?,

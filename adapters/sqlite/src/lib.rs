@@ -5,9 +5,9 @@
 //! before its rows are believed. The file must lie on a local disk: write-ahead logging does not work over network file
 //! systems.
 //!
-//! Outside the promise: a file that is deleted, or restored from an old backup, takes its knowledge of what was granted
-//! with it. A program that has the file open notices before its next grant that it was deleted, moved or replaced (or
-//! the files beside it), and grants nothing any more.
+//! Outside the promise: a file that is deleted, or restored from an old backup without [`SqliteStore::restored`], takes
+//! its knowledge of what was granted with it. A program that has the file open notices before its next grant that it
+//! was deleted, moved or replaced (or the files beside it), and grants nothing any more.
 //!
 //! One process writes at a time, and the others wait for it up to the busy timeout. Each grant is one statement, so the
 //! right to write is never held while a program does anything else: from the statement's beginning to the end of its
@@ -35,6 +35,7 @@
 mod error;
 mod held;
 mod leases;
+mod restored;
 mod segments;
 
 use std::path::{Path, PathBuf};
@@ -47,6 +48,7 @@ use unalike_storage::{ClockSteps, LeaseLimits, NotBegun, Process, StoreError, St
 
 use crate::error::{damaged, is_busy, open_error, read_error, write_error};
 use crate::held::{Held, beside};
+pub use crate::restored::Restored;
 
 /// Marks the file as unalike's, in its header: "unal" in ASCII.
 const APPLICATION_ID: i64 = 0x756e_616c;
@@ -503,8 +505,9 @@ fn look_at_file(path: &Path, create: bool) -> Result<(), StoreError> {
             } else if let Some(log) = log_left_behind(path) {
                 Err(StoreError::refused(format!(
                     "{file} does not exist, and its log {} does: it was deleted or moved while a program had it open. Stop all \
-                     programs that use the store and put the file back beside its log. If it is lost, remove the log, start them \
-                     with a new file, and raise each tag above all that was handed out (unalike tags raise) before any is used",
+                     programs that use the store and put the file back beside its log. If it is lost, remove the log, put \
+                     a backup or a new store there (unalike tags create), and run `unalike store restored --lift COUNT` before \
+                     any program uses it",
                     log.display()
                 )))
             } else if !create {

@@ -22,6 +22,7 @@ export const GRANTING = [
   'release',
   'create',
   'bind_namespace',
+  'namespace',
   'previous',
   'oldest',
   'grant',

@@ -414,8 +414,8 @@ function lookAtFile(path: string, create: boolean): void {
         'refused',
         `${path} does not exist, and its log ${path}-wal does: it was deleted or moved while a program had it ` +
           'open. Stop all programs that use the store and put the file back beside its log. If it is lost, remove ' +
-          'the log, start them with a new file, and raise each tag above all that was handed out (unalike tags ' +
-          'raise) before any is used',
+          'the log, put a backup or a new store there (unalike tags create), and run `unalike store restored --lift ' +
+          'COUNT` before any program uses it',
       );
     }
     if (!create) {
@@ -489,8 +489,8 @@ function gone(path: string, what: string): StoreError {
     `${path} ${what} while this process had it open: whoever opens the store now would be granted numbers that ` +
       'were granted before, so this process grants none any more. Stop all programs that use the store. If the ' +
       'file is there under another name, move it back, with its -wal and -shm, and start them again. If it is ' +
-      'lost, start them with a new one, and raise each tag above all that was handed out (unalike tags raise) ' +
-      'before any of them is used',
+      'lost, put a backup or a new store there (unalike tags create), and run `unalike store restored --lift COUNT` ' +
+      'before any program uses it',
   );
 }
 

@@ -379,6 +379,7 @@ export class Statements {
         throw leasesElsewhere(namespace, bound === null ? 'in-redis' : 'in-both');
       }
       bound?.checkLayout(namespace, layout);
+      bound?.checkQuarantine(namespace, storeMs);
       const binding = bound ?? NamespaceBinding.firstUse(layout, this.#rules.limits);
       const expiry = this.#file.expiry(storeMs, binding.maxHorizonMs);
       return [bound, binding, this.#choose(rows, request, expiry)];
@@ -451,7 +452,7 @@ export class Statements {
   }
 
   #binding(rows: Rows, namespace: string): NamespaceBinding | null {
-    const [row] = rows('SELECT * FROM namespace WHERE namespace = ?1', [namespace]);
+    const [row] = rows(this.#file.sql.namespace, [namespace]);
     if (row === undefined) {
       return null;
     }
@@ -472,7 +473,7 @@ export class Statements {
     if (fault !== null) {
       throw damaged(this.#file.path, fault);
     }
-    return new NamespaceBinding(layout, this.#number(row, 'max_horizon_ms'), 0n);
+    return new NamespaceBinding(layout, this.#number(row, 'max_horizon_ms'), this.#number(row, 'floor_ms'));
   }
 
   #findLease(rows: Rows, namespace: string, worker: number): Row | null {

@@ -199,6 +199,24 @@ for (const driver of DRIVERS) {
     await store.close();
   });
 
+  it('a file that was restored goes on above what was lost, and leases nothing that may still run', async () => {
+    const path = newPath();
+    let store = await open(path);
+    assert.deepEqual(numbers(await store.allocate('order', 2n, 0n)), [1n, 2n]);
+    const before = await store.acquire(acquire());
+    await store.close();
+    unalike(path, 'store', 'restored', '--lift', '1000');
+    store = await open(path);
+    assert.deepEqual(numbers(await store.allocate('order', 1n, 0n)), [1003n]);
+    assert.deepEqual(numbers(await store.allocate('late', 1n, 0n)), [1001n]);
+    await refusal('lease-lost', () => store.extend({ ...acquire(), ...before }));
+    for (const namespace of ['default', 'lost']) {
+      const message = await refusal('quarantined', () => store.acquire(acquire({ namespace })));
+      assert.match(message, /may have forgotten leases/);
+    }
+    await store.close();
+  });
+
   it('workers are granted, extended and released', async () => {
     const path = newPath();
     const store = await open(path);

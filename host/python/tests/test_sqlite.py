@@ -209,6 +209,24 @@ def test_workers_are_granted_extended_and_released(store: SqliteStore) -> None:
     assert again.worker == first.worker and again.not_before_ms >= end_ms
 
 
+def test_a_file_that_was_restored_goes_on_above_what_was_lost(path: Path) -> None:
+    store = SqliteStore(path)
+    assert store.allocate("order", 2, 0).end == 3
+    before = store.acquire(acquire())
+    store.close()
+    command = [binary(), "store", "restored", "--lift", "1000", "--store", f"sqlite://{path}"]
+    subprocess.run(command, check=True, capture_output=True, cwd=path.parent)
+    store = SqliteStore(path)
+    assert store.allocate("order", 1, 0).start == 1_003
+    assert store.allocate("late", 1, 0).start == 1_001
+    extend = LeaseExtend("default", LAYOUT, before.worker, before.grant_id, now_ms(), 120_000)
+    refusal("lease-lost", store.extend, extend)
+    for namespace in ("default", "lost"):
+        late = LeaseAcquire(namespace, LAYOUT, "", None, now_ms(), 60_000)
+        assert "may have forgotten leases" in refusal("quarantined", store.acquire, late)
+    store.close()
+
+
 def test_what_a_namespace_is_bound_to_stays(path: Path, store: SqliteStore) -> None:
     lease = store.acquire(acquire(horizon_ms=2**64 - 1))
     assert lease.valid_until_ms <= now_ms() + 600_000

@@ -32,6 +32,11 @@ pub const KEPT_CLOCK: &str = "redis-clock:";
 /// is 0.
 pub const KEPT_FLOOR: &str = "unalike-new-names\u{1f}floor";
 
+/// The row whose watermark is the floor of leases in a store that has no other place for it: none begins before, in Unix
+/// milliseconds. A store that was restored from a backup may have forgotten leases that still run. Where the row is
+/// missing, it is 0.
+pub const KEPT_LEASE_FLOOR: &str = "unalike-new-names\u{1f}leases";
+
 /// Whether the product keeps something for itself under this name.
 ///
 /// Capitals and spaces at the ends make no difference: some tables of other systems take such names for one.
@@ -48,7 +53,7 @@ pub fn is_kept(name: &str) -> bool {
     is_kept_time(name) || is_named(split_tag(name).0, split_tag(KEPT_FLOOR).0)
 }
 
-/// Whether the numbers under this name are milliseconds and not ids: [`is_kept`] except for [`KEPT_FLOOR`].
+/// Whether time is granted under this name, and no ids: [`is_kept`] except for [`KEPT_FLOOR`] and [`KEPT_LEASE_FLOOR`].
 ///
 /// ```
 /// use unalike_storage::{KEPT_FLOOR, is_kept_time};
@@ -298,7 +303,9 @@ mod tests {
         {
             assert!(is_kept(kept) && is_kept_time(kept) && validate_public(kept).is_err(), "{kept:?}");
         }
-        for kept in [KEPT_FLOOR, "unalike-new-names", " Unalike-New-Names", "unalike-new-names\u{1f}x"] {
+        for kept in
+            [KEPT_FLOOR, KEPT_LEASE_FLOOR, "unalike-new-names", " Unalike-New-Names", "unalike-new-names\u{1f}x"]
+        {
             assert!(is_kept(kept) && !is_kept_time(kept) && validate_public(kept).is_err(), "{kept:?}");
         }
         for other in ["redis-lease", "redis-clock:7", "a\u{1f}redis-clock", "a\u{1f}7", "", "x\u{1f}redis-leases"] {

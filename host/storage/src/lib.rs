@@ -31,8 +31,8 @@ pub use clock_steps::{ClockSteps, Expiry};
 pub use error::{NotBegun, StoreError};
 pub use hosts_url::{HostsUrl, percent_decode};
 pub use kept::{
-    KEPT_CLOCK, KEPT_FLOOR, KEPT_LEASES, PublicTags, first_watermark, is_kept, is_kept_time, kept_patterns,
-    time_of_leases, validate_public,
+    KEPT_CLOCK, KEPT_FLOOR, KEPT_LEASE_FLOOR, KEPT_LEASES, PublicTags, first_watermark, is_kept, is_kept_time,
+    kept_patterns, time_of_leases, validate_public,
 };
 pub use layer::SegmentLayer;
 pub use lazy::Lazy;

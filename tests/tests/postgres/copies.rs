@@ -156,6 +156,6 @@ async fn an_older_copy_of_the_data_is_refused_by_programs_that_were_granted_more
     copy.restart().unwrap();
     for store in [store, other] {
         let answer = at_last(async || store.allocate("order", 10, 0).await).await;
-        refused(answer, &["has forgotten grants of this program", "unalike tags raise"]);
+        refused(answer, &["has forgotten grants of this program", "unalike store restored --lift COUNT"]);
     }
 }

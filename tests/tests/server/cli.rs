@@ -31,6 +31,23 @@ fn next_prints_ids_and_gives_the_rest_back() {
 }
 
 #[test]
+fn a_file_that_was_put_back_goes_on_once_the_printed_command_was_run() {
+    let directory = TempDir::new().unwrap();
+    let (at, file) = (directory.path(), directory.path().join("unalike.sqlite"));
+    ok(at, &["next", "order", "-n", "5"]);
+    std::fs::copy(&file, at.join("backup")).unwrap();
+    ok(at, &["next", "order", "-n", "5"]);
+    ok(at, &["next", "late", "-n", "5"]);
+    std::fs::copy(at.join("backup"), &file).unwrap();
+    fails(at, &["store", "adopt", "--lift", "1000"], 1, &["has no server", "unalike store restored --lift COUNT"]);
+    let said = ok(at, &["store", "restored", "--lift", "1000"]);
+    assert!(said.contains("tags: 1, each lifted by 1000") && said.contains("start the programs"), "{said}");
+    assert_eq!(ok(at, &["next", "order"]), "1006\n");
+    assert_eq!(ok(at, &["next", "late"]), "1001\n");
+    fails(at, &["--store", "sqlite://none.sqlite", "store", "restored", "--lift", "5"], 1, &["does not exist"]);
+}
+
+#[test]
 fn next_shares_its_file_with_a_server() {
     let server = Server::start_with(["--store", "sqlite://ids.sqlite"]).unwrap();
     let served = server.get("/v1/sequences/order/ids?count=10").unwrap().ids().unwrap();
@@ -184,6 +201,7 @@ fn tags_are_created_listed_changed_and_raised() {
     assert!(ok(at, &["tags", "raise", "invoice", "1000005001"]).contains("1000005000"));
     assert!(ok(at, &[&far[..], &["--yes"]].concat()).contains("9223372036854775805"));
     fails(at, &["store", "adopt", "--lift", "1000000001"], 1, &["1000000001", "--yes"]);
+    fails(at, &["store", "restored", "--lift", "1000000001"], 1, &["1000000001", "--yes"]);
     fails(
         at,
         &["stripes", "resize", "--to", "sqlite://x.sqlite", "--floor", "1000000001"],

@@ -4,4 +4,5 @@ mod disk;
 mod durability;
 mod files;
 mod power;
+mod restored;
 mod sweep;

@@ -428,6 +428,7 @@ class SqliteStore:
                 raise leases_elsewhere(request.namespace, "in-redis" if bound is None else "in-both")
             if bound is not None:
                 bound.check_layout(request.namespace, request.layout)
+                bound.check_quarantine(request.namespace, store_ms)
             binding = bound or NamespaceBinding.first_use(request.layout, self._limits)
             expiry = opened.expiry(store_ms, binding.max_horizon_ms)
             chosen = self._choose(reader, request, expiry)
@@ -486,7 +487,7 @@ class SqliteStore:
         return UsedWorker(worker, 0)
 
     def _binding(self, reader: Reader, namespace: str) -> Optional[NamespaceBinding]:
-        rows = reader.rows("SELECT * FROM namespace WHERE namespace = ?1", (namespace,))
+        rows = reader.rows(SQL["namespace"], (namespace,))
         if not rows:
             return None
         row = rows[0]
@@ -504,7 +505,8 @@ class SqliteStore:
         fault = fault_of_layout(layout)
         if fault is not None:
             raise damaged(self._path, fault)
-        return NamespaceBinding(layout, number(self._path, row, "max_horizon_ms"))
+        max_horizon_ms, floor_ms = (number(self._path, row, column) for column in ("max_horizon_ms", "floor_ms"))
+        return NamespaceBinding(layout, max_horizon_ms, floor_ms)
 
     def _find_lease(self, reader: Reader, namespace: str, worker: int) -> Optional[sqlite3.Row]:
         rows = reader.rows("SELECT * FROM lease WHERE namespace = ?1 AND worker = ?2", (namespace, worker))

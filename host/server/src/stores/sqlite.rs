@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, ensure};
 use async_trait::async_trait;
 use unalike::storage::{LeaseStore, StoreError};
 use unalike_sqlite::{SqliteOptions, SqliteStore};
@@ -69,8 +69,16 @@ impl Place for SqliteOptions {
         Some(&self.path)
     }
 
-    async fn adopt(&self, url: &StoreUrl, _adoption: &Adoption) -> anyhow::Result<Adopted> {
-        bail!("the store {url} is a file, and has no server to adopt")
+    async fn adopt(&self, url: &StoreUrl, adoption: &Adoption) -> anyhow::Result<Adopted> {
+        ensure!(
+            adoption.is_restored,
+            "the store {url} is a file, and has no server to adopt. If it was restored from a backup, say so with `unalike store \
+             restored --lift COUNT`"
+        );
+        let options = SqliteOptions { limits: adoption.limits, ..self.clone() };
+        let restored = SqliteStore::restored(options, adoption.lift).await;
+        let restored = restored.with_context(|| format!("the tags in {url} were not lifted"))?;
+        Ok(Adopted { tags: restored.tags, leases_from_ms: restored.leases_from_ms, follows_itself: false })
     }
 }
 

@@ -12,8 +12,8 @@ use super::members::{full_text, with_text};
 use super::numbering::{Numbering, merged};
 use super::words::{name, new_set};
 use crate::{
-    KEPT_FLOOR, Mode, SegmentStore, StoreError, StoreIdentity, Stripe, StripeNumbers, TagOptions, TagRecord,
-    is_kept_time,
+    KEPT_FLOOR, KEPT_LEASE_FLOOR, Mode, SegmentStore, StoreError, StoreIdentity, Stripe, StripeNumbers, TagOptions,
+    TagRecord, is_kept_time,
 };
 
 /// How many tags are read at once.
@@ -242,6 +242,10 @@ async fn lift(parts: &[Part<'_>], count: u32, floor: u64) -> Result<(), StoreErr
             if record.tag == KEPT_FLOOR {
                 let inexact = part.numbering().count() + u64::from(count);
                 floor_of_names = floor_of_names.max(record.watermark.saturating_add(inexact).min(ID_MAX));
+                continue;
+            }
+            // A time is no number of a stripe, and stays where it is.
+            if record.tag == KEPT_LEASE_FLOOR {
                 continue;
             }
             match all.get_mut(&record.tag) {

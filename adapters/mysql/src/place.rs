@@ -5,7 +5,7 @@
 //! the time at which its table `unalike_identity` came to be here, and each place that the store may grant at is a row
 //! of that table. A dump has these rows, and loading it makes another place.
 //!
-//! - MySQL keeps the time at which a table was created with the data, and a replica, an upgrade or a moved directory
+//! - MySQL 8 keeps the time at which a table was created with the data, and a replica, an upgrade or a moved directory
 //!   leave it alone. `OPTIMIZE TABLE` and `ALTER TABLE` of this very table make another place.
 //! - MariaDB answers the time of a file for it, which a copy or a change of its owner moves. There the table has system
 //!   versioning, and the place is the time at which one of its rows was written (`row_start`), to the microsecond. No
@@ -35,10 +35,12 @@ pub(crate) const MADE: &str = "made:";
 pub(crate) const ON_MARIADB: &str =
     "SELECT CAST(UNIX_TIMESTAMP(row_start) AS CHAR) AS place FROM unalike_identity WHERE dialect = 'place'";
 
-/// The place on a MySQL. Without the hint it would depend on the session in the hour that summer time repeats.
+/// The place on a MySQL. Without the hint it would depend on the session in the hour that summer time repeats. Versions
+/// before 8 answer the time of a file.
 pub(crate) const ON_MYSQL: &str = "SELECT /*+ SET_VAR(time_zone = '+00:00') */ \
     CAST(UNIX_TIMESTAMP(CREATE_TIME) AS CHAR) AS place FROM information_schema.TABLES \
-    WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = 'unalike_identity'";
+    WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = 'unalike_identity' \
+    AND CAST(SUBSTRING_INDEX(VERSION(), '.', 1) AS UNSIGNED) >= 8";
 
 /// The places that the store may grant at.
 pub(crate) const KNOWN: &str = "SELECT dialect FROM unalike_identity WHERE dialect LIKE 'made:%'";
@@ -66,8 +68,8 @@ pub(crate) async fn open(database: &Database, facts: &ServerFacts, options: &Mys
         let Some(here) = make(database, facts, options).await? else {
             tracing::warn!(
                 database = database.at(),
-                "a dump of this store that is loaded again cannot be told from the store: let a user with the privileges CREATE \
-                 and ALTER open it once, or run the statements that `unalike schema` prints"
+                "a dump of this store that is loaded again cannot be told from the store: use MySQL 8, MariaDB 10.3.4 or newer, and \
+                 let a user with the privileges CREATE and ALTER open it once, or run the statements that `unalike schema` prints"
             );
             return Ok(());
         };

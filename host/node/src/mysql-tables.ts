@@ -19,7 +19,16 @@ import {
   type Database,
   type Row,
 } from './mysql-database.js';
-import { bornRecord, hex128, hexNumber, markIn, namesCluster, refused, StoreRecord, type ServerFacts } from './mysql-server.js';
+import {
+  bornRecord,
+  hex128,
+  hexNumber,
+  markIn,
+  namesCluster,
+  refused,
+  StoreRecord,
+  type ServerFacts,
+} from './mysql-server.js';
 import { SQL, type Holds, type Shape } from './mysql-sql.js';
 import { ID_MAX, type StoreError } from './store.js';
 
@@ -269,8 +278,9 @@ async function openPlace(database: Database, facts: ServerFacts): Promise<void> 
     here = await makePlace(database, facts, statement);
     if (here === null) {
       database.settings.warn(
-        `a dump of the store in ${database.at} that is loaded again cannot be told from the store: let a user with the ` +
-          'privileges CREATE and ALTER open it once, or run the statements that `unalike schema` prints',
+        `a dump of the store in ${database.at} that is loaded again cannot be told from the store: use MySQL 8, ` +
+          'MariaDB 10.3.4 or newer, and let a user with the privileges CREATE and ALTER open it once, or run the ' +
+          'statements that `unalike schema` prints',
       );
       return;
     }

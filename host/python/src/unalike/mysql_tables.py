@@ -248,8 +248,9 @@ def _open_place(database: Database, facts: ServerFacts) -> None:
         here = _make_place(database, facts, statement)
         if here is None:
             settings.warn(
-                f"a dump of the store in {database.at} that is loaded again cannot be told from the store: let a user "
-                "with the privileges CREATE and ALTER open it once, or run the statements that `unalike schema` prints"
+                f"a dump of the store in {database.at} that is loaded again cannot be told from the store: use MySQL "
+                "8, MariaDB 10.3.4 or newer, and let a user with the privileges CREATE and ALTER open it once, or run "
+                "the statements that `unalike schema` prints"
             )
             return
         args = (f"{made}{here}", f"{secrets.randbits(128):032x}")

@@ -32,9 +32,9 @@ pub const KEPT_CLOCK: &str = "redis-clock:";
 /// is 0.
 pub const KEPT_FLOOR: &str = "unalike-new-names\u{1f}floor";
 
-/// The row whose watermark is the floor of leases in a store that has no other place for it: none begins before, in Unix
-/// milliseconds. A store that was restored from a backup may have forgotten leases that still run. Where the row is
-/// missing, it is 0.
+/// The row whose watermark is the floor of leases in a store that has no other place for it: none begins before, in
+/// Unix milliseconds. A store that was restored from a backup may have forgotten leases that still run. Where the row
+/// is missing, it is 0.
 pub const KEPT_LEASE_FLOOR: &str = "unalike-new-names\u{1f}leases";
 
 /// Whether the product keeps something for itself under this name.

@@ -1,5 +1,5 @@
-//! Dumps that are loaded again: into the server that they came from, into another one, over a store in use. A copy is not
-//! the store, until an operator says that it is.
+//! Dumps that are loaded again: into the server that they came from, into another one, over a store in use. A copy is
+//! not the store, until an operator says that it is.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 

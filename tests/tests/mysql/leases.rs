@@ -402,7 +402,7 @@ async fn leases_stand_beside_the_tables_of_any_dialect_and_share_an_open_store_s
     let leases = open(&format!("{url}?dialect=leaf")).await;
     assert_eq!(
         server.sql(database, "SHOW TABLES").unwrap().lines().collect::<Vec<_>>(),
-        ["unalike_lease", "unalike_lease_namespace", "unalike_lease_store", "unalike_store"],
+        ["unalike_identity", "unalike_lease", "unalike_lease_namespace", "unalike_lease_store", "unalike_store"],
         "the tables of leases alone"
     );
     let mine = Holder::new(&leases, "default", "host").acquire(60_000).await.unwrap();

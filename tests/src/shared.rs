@@ -1,8 +1,8 @@
 //! What all tests of a run share, because it takes a second or more to make: servers, on which each test has a database
 //! or a prefix of its own, and empty data directories, of which each server of a test has a copy.
 //!
-//! The program `shared` makes them before the first test (`.config/nextest.toml` says for which tests), and each is found
-//! by a variable in the environment.
+//! The program `shared` makes them before the first test (`.config/nextest.toml` says for which tests), and each is
+//! found by a variable in the environment.
 
 use std::path::{Path, PathBuf};
 

@@ -9,7 +9,7 @@
 //!   leave it alone. `OPTIMIZE TABLE` and `ALTER TABLE` of this very table make another place.
 //! - MariaDB answers the time of a file for it, which a copy or a change of its owner moves. There the table has system
 //!   versioning, and the place is the time at which one of its rows was written (`row_start`), to the microsecond. No
-//!   program can write that column, dumps leave it out, and the server refuses to alter or to optimize the table.
+//!   program can write that column, dumps leave it out, and to alter or optimize the table leaves it alone.
 //!
 //! Rows are only added. So a place that was refused stays refused until an operator has spoken
 //! ([`MysqlStore::restored`](crate::MysqlStore::restored)), and two programs cannot undo each other's word. A table id,

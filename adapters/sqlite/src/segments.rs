@@ -6,9 +6,9 @@ use async_trait::async_trait;
 use sqlx::sqlite::SqliteRow;
 use sqlx::{QueryBuilder, Sqlite, SqliteExecutor};
 use unalike_storage::{
-    ID_MAX, JoinedStripe, KEPT_FLOOR, Mode, PolicyColumns, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError,
-    StoreIdentity, Stripe, StripeNumbers, TagOptions, TagRecord, TagRows, TailRelease, TailsReleased, is_kept_time,
-    split_tag, validate_policies, validate_raise, validate_tag,
+    ID_MAX, JoinedStripe, KEPT_FLOOR, KEPT_LEASE_FLOOR, Mode, PolicyColumns, RefillPolicy, Segment, SegmentStore,
+    StepPolicy, StoreError, StoreIdentity, Stripe, StripeNumbers, TagOptions, TagRecord, TagRows, TailRelease,
+    TailsReleased, is_kept_time, split_tag, validate_policies, validate_raise, validate_tag,
 };
 
 use crate::error::{damaged, read_error, write_error};
@@ -204,6 +204,14 @@ impl TagRows for Rows<'_> {
         }
         self.0.check_tables().await?;
         self.0.check_joined(self.0.readers()?).await?;
+        // What was granted to Redis under a name that the file lacks cannot be known here: none of it ends later.
+        if is_kept_time(tag)
+            && let Some(TagRecord { watermark: until_ms, .. }) = self.find_row(KEPT_LEASE_FLOOR).await?
+            && until_ms > self.0.read_clock().await?
+        {
+            let (owner, sub) = split_tag(tag);
+            return Err(StoreError::Quarantined { namespace: sub.unwrap_or(owner).to_owned(), until_ms });
+        }
         if let Some(owner) = owner_of(tag)
             && let Some(owner) = self.find_row(owner).await?
         {

@@ -269,9 +269,7 @@ export class NamespaceBinding {
    */
   checkQuarantine(namespace: string, storeMs: bigint): void {
     if (this.floorMs > storeMs) {
-      const what = `the store may have forgotten leases of ${JSON.stringify(namespace)}`;
-      const until = `it grants none before ${rfc3339(this.floorMs)}, when all that it could have granted have ended`;
-      throw new StoreError('quarantined', `${what}: ${until}`);
+      throw quarantined(namespace, this.floorMs);
     }
   }
 
@@ -442,6 +440,13 @@ export function chooseWorker(
 export function workersExhausted(acquire: LeaseAcquire, freeAtMs: bigint): StoreError {
   const what = `all ${workersOf(acquire.layout)} worker ids of ${JSON.stringify(acquire.namespace)} are under a lease`;
   return new StoreError('workers-exhausted', `${what}; the next is free at ${rfc3339(freeAtMs)}`);
+}
+
+/** The store may have forgotten leases that run until then. */
+export function quarantined(namespace: string, untilMs: bigint): StoreError {
+  const what = `the store may have forgotten leases of ${JSON.stringify(namespace)}`;
+  const until = `it grants none before ${rfc3339(untilMs)}, when all that it could have granted have ended`;
+  return new StoreError('quarantined', `${what}: ${until}`);
 }
 
 /** No lease with this worker and grant id is running. */

@@ -14,6 +14,9 @@ export const KEPT_CLOCK = 'redis-clock:';
 /** The row whose watermark is the floor of all names that are new in a store. */
 export const KEPT_FLOOR = `unalike-new-names${SUB_SEPARATOR}floor`;
 
+/** The row whose watermark is the time before which no lease begins, in a store that has no other place for it. */
+export const KEPT_LEASE_FLOOR = `unalike-new-names${SUB_SEPARATOR}leases`;
+
 /** What a tag is created with on first use. */
 export const DEFAULT_TAG_OPTIONS: TagOptions = Object.freeze({
   start: 1n,

@@ -75,10 +75,16 @@ const COLUMNS: Readonly<Record<string, readonly string[]>> = {
 /** Statements that answer rows, with their columns by name, and whole numbers as texts. */
 const expanded = new Map<string, string>();
 
+/** A statement without what it has in parentheses, which may name other tables. */
+function withoutParentheses(sql: string): string {
+  const outer = sql.replace(/\([^()]*\)/g, '');
+  return outer === sql ? sql : withoutParentheses(outer);
+}
+
 function expand(sql: string): string {
   let known = expanded.get(sql);
   if (known === undefined) {
-    const columns = COLUMNS[/\b(?:UPDATE|INTO|FROM) (\w+)/.exec(sql)?.[1] ?? ''] ?? [];
+    const columns = COLUMNS[/\b(?:UPDATE|INTO|FROM) (\w+)/.exec(withoutParentheses(sql))?.[1] ?? ''] ?? [];
     const read = (column: string) => {
       const name = column.replace('#', '');
       return name === column ? name : `CAST(${name} AS TEXT) AS "${column}"`;

@@ -16,6 +16,7 @@ import {
   leasesElsewhere,
   NamespaceBinding,
   nthNeverUsed,
+  quarantined,
   randomBits,
   validateAcquire,
   validateExtend,
@@ -30,6 +31,7 @@ import {
   isKept,
   isKeptTime,
   KEPT_FLOOR,
+  KEPT_LEASE_FLOOR,
   shown,
   splitTag,
   timeTag,
@@ -215,6 +217,10 @@ export class Statements {
       return null;
     }
     this.#checkStripe();
+    const untilMs = isKeptTime(tag) ? (this.#find(KEPT_LEASE_FLOOR)?.watermark ?? 0n) : 0n;
+    if (untilMs > this.#file.readClock()) {
+      throw quarantined(sub ?? owner, untilMs);
+    }
     if (sub !== null && this.#find(owner)?.watermark === ID_MAX) {
       throw exhausted(tag);
     }

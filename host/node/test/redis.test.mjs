@@ -331,7 +331,7 @@ test('a durable store that lost data is noticed, and nothing of it is handed out
   const url = `${redis.url}?raise-min=1&raise-max=1`;
   const durable = await SqliteStore.open(old);
   const { watermark } = await durable.openTag('order');
-  const restored = await RedisStore.open({ url, backing: durable });
+  const restored = await RedisStore.open({ url, backing: durable, leasesIn: 'redis' });
   t.after(() => restored.close());
   const drain = async () => {
     for (;;) {
@@ -341,7 +341,7 @@ test('a durable store that lost data is noticed, and nothing of it is handed out
   await assert.rejects(drain(), kind('corrupt', /it lost data, or is another store/));
   numbers(granted);
   // Trying again uses the notice up as little as another program does.
-  const again = await RedisStore.open({ url, backing: await SqliteStore.open(old) });
+  const again = await RedisStore.open({ url, backing: await SqliteStore.open(old), leasesIn: 'redis' });
   t.after(() => again.close());
   for (const one of [restored, restored, restored, again, again, again]) {
     await assert.rejects(one.allocate('order', 50n, 0n), kind('corrupt', /it lost data, or is another store/));

@@ -1,7 +1,7 @@
 //! Makes what all tests of a run share ([`unalike_tests::shared`]): `shared mariadb`.
 //!
-//! cargo-nextest starts it before the first test, and it says in the file that NEXTEST_ENV names what variables the tests
-//! get. Servers run in a process that it leaves behind, until the run has ended, however that ends.
+//! cargo-nextest starts it before the first test, and it says in the file that NEXTEST_ENV names what variables the
+//! tests get. Servers run in a process that it leaves behind, until the run has ended, however that ends.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::os::unix::process::CommandExt as _;

@@ -201,8 +201,8 @@ async fn a_server_that_ends_idle_sessions_costs_no_request() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deadlock_grants_nothing_and_is_worth_a_retry() {
-    // The store's session looks for a deadlock once, so long after it began to wait: on a busy machine the other one has
-    // to wait too by then.
+    // The store's session looks for a deadlock once, so long after it began to wait: on a busy machine the other one
+    // has to wait too by then.
     let server = Postgres::start_with(&["deadlock_timeout=3s"]).unwrap();
     let url = server.database().unwrap();
     let store = Arc::new(connect(&url, "").await);

@@ -81,12 +81,22 @@ async fn a_file_that_was_restored_repeats_nothing_once_an_operator_says_so() {
         let early = store.acquire(&request(namespace, "c")).await.expect_err("it may still run");
         assert!(matches!(early, StoreError::Quarantined { until_ms, .. } if until_ms == restored.leases_from_ms));
     }
+    // Nor is time granted to a Redis under a name that the backup lacks.
+    let time_of_lost = sub_tag(KEPT_LEASES, "lost-in-redis").expect("a name");
+    for time in [&time_of_lost, "order\u{1f}redis-clock:0"] {
+        let early = store.allocate(time, 1, SystemClock.now_ms()).await.expect_err("it may still run");
+        assert!(
+            matches!(early, StoreError::Quarantined { until_ms, .. } if until_ms == restored.leases_from_ms),
+            "{early}"
+        );
+    }
     let left_ms = restored.leases_from_ms.saturating_sub(SystemClock.now_ms());
     tokio::time::sleep(Duration::from_millis(left_ms + 20)).await;
     for namespace in ["namespace", "lost"] {
         let lease = store.acquire(&request(namespace, "c")).await.expect("a lease");
         assert!(lease.not_before_ms >= restored.leases_from_ms, "{lease:?}");
     }
+    store.allocate(&time_of_lost, 1, SystemClock.now_ms()).await.expect("time for Redis");
     let listed = store.tags(None, 100).await.expect("tags").into_iter().map(|record| record.watermark).max();
     assert!(listed.is_some_and(|greatest| greatest < ID_MAX));
     store.close().await;

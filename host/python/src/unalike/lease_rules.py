@@ -37,6 +37,7 @@ __all__ = [
     "choose",
     "choose_worker",
     "nth_never_used",
+    "quarantined",
 ]
 
 _U32_MAX: Final = 2**32 - 1
@@ -260,9 +261,7 @@ class NamespaceBinding:
         :raises StoreError: ``quarantined``
         """
         if self.floor_ms > store_ms:
-            what = f"the store may have forgotten leases of {quoted(namespace)}"
-            until = f"it grants none before {rfc3339(self.floor_ms)}, when all that it could have granted have ended"
-            raise StoreError("quarantined", f"{what}: {until}")
+            raise quarantined(namespace, self.floor_ms)
 
     def check_layout(self, namespace: str, offered: Layout) -> None:
         """Checks that a request is for the layout that the namespace is bound to.
@@ -416,6 +415,13 @@ def workers_exhausted(acquire: LeaseAcquire, free_at_ms: int) -> StoreError:
     """All workers of the namespace are under a lease, of which the first ends at ``free_at_ms``."""
     what = f"all {workers_of(acquire.layout)} worker ids of {quoted(acquire.namespace)} are under a lease"
     return StoreError("workers-exhausted", f"{what}; the next is free at {rfc3339(free_at_ms)}")
+
+
+def quarantined(namespace: str, until_ms: int) -> StoreError:
+    """The store may have forgotten leases that run until then."""
+    what = f"the store may have forgotten leases of {quoted(namespace)}"
+    until = f"it grants none before {rfc3339(until_ms)}, when all that it could have granted have ended"
+    return StoreError("quarantined", f"{what}: {until}")
 
 
 def lease_lost(namespace: str, worker: int) -> StoreError:

@@ -33,6 +33,7 @@ from .lease_rules import (
     lease_lost,
     leases_elsewhere,
     nth_never_used,
+    quarantined,
     random_bits,
     validate_acquire,
     validate_extend,
@@ -44,6 +45,7 @@ from .sqlite_path import BUSY_TIMEOUT_MAX_MS, read_path
 from .store import (
     ID_MAX,
     KEPT_FLOOR,
+    KEPT_LEASE_FLOOR,
     AdaptiveStep,
     FixedStep,
     Layout,
@@ -303,6 +305,10 @@ class SqliteStore:
         if self._find(tag) is not None:
             return None
         self._check_stripe()
+        if is_kept_time(tag):
+            floor = self._find(KEPT_LEASE_FLOOR)
+            if floor is not None and floor.watermark > self._files().read_clock():
+                raise quarantined(owner if sub is None else sub, floor.watermark)
         if sub is not None:
             found = self._find(owner)
             if found is not None and found.watermark >= ID_MAX:

@@ -50,6 +50,9 @@ KEPT_CLOCK: Final = "redis-clock:"
 KEPT_FLOOR: Final = f"unalike-new-names{SUB_SEPARATOR}floor"
 """The row whose watermark is the floor of all names that are new in a store."""
 
+KEPT_LEASE_FLOOR: Final = f"unalike-new-names{SUB_SEPARATOR}leases"
+"""The row whose watermark is the time before which no lease begins, in a store that has no other place for it."""
+
 _NAME_BYTES_MAX: Final = 128
 _U64_MAX: Final = 2**64 - 1
 

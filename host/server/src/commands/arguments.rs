@@ -500,8 +500,8 @@ pub(crate) enum StoreCommand {
     /// program uses the store, with the URL of the store itself: behind Redis that is the durable one. It can be run
     /// again if it is interrupted; each run lifts once more.
     Restored {
-        /// By how many numbers each tag is lifted: more than any one tag was granted since the backup, and more than
-        /// the greatest number of a tag that the backup lacks
+        /// By how many numbers each tag is lifted: more than the watermark of any one tag moved since the backup
+        /// (raises and earlier lifts count), and more than the greatest number of a tag that the backup lacks
         #[arg(long, value_name = "COUNT", value_parser = whole::<1, { u64::MAX }>)]
         lift: u64,
         /// Also by more than 1000000000 numbers, which nobody gets then

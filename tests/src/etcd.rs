@@ -14,7 +14,7 @@ use anyhow::{Context, bail, ensure};
 use crate::PATIENCE;
 use crate::authority::Authority;
 use crate::process;
-use crate::shared::{Directory, Shared, unique_name};
+use crate::shared::{Directory, Shared, once, unique_name};
 
 /// What to do when the server's programs are not there.
 const INSTALL: &str = "install etcd: apt-get install etcd-server (3.4), and tests/etcd/requirements.txt into target/etcd \
@@ -85,15 +85,11 @@ impl Etcd {
     /// When the run has none.
     pub fn shared() -> anyhow::Result<&'static Self> {
         static SHARED: OnceLock<Etcd> = OnceLock::new();
-        if SHARED.get().is_none() {
+        once(&SHARED, || {
             let (port, directory) = Shared::Etcd.server()?;
-            // Something that has ended stands for the member's process, which is somebody else's.
-            let process = Some(Command::new("true").spawn()?);
-            let members = vec![Member { port, peer_port: 0, data: PathBuf::new(), process }];
-            let _ =
-                SHARED.set(Self { directory, version: Version::V3_4, members, settings: Vec::new(), authority: None });
-        }
-        SHARED.get().context("it was set")
+            let members = vec![Member { port, peer_port: 0, data: PathBuf::new(), process: Some(process::ended()?) }];
+            Ok(Self { directory, version: Version::V3_4, members, settings: Vec::new(), authority: None })
+        })
     }
 
     fn start_for(

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Once, OnceLock};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use crate::PATIENCE;
 use crate::process;
-use crate::shared::{Directory, Shared, unique_name};
+use crate::shared::{Directory, Shared, once, unique_name};
 
 /// What to do when the server's programs are not there.
 const INSTALL: &str = "install MariaDB: apt-get install mariadb-server";
@@ -44,11 +44,10 @@ impl MariaDb {
     /// When the run has none.
     pub fn shared() -> anyhow::Result<&'static Self> {
         static SHARED: OnceLock<MariaDb> = OnceLock::new();
-        if SHARED.get().is_none() {
+        once(&SHARED, || {
             let (port, directory) = Shared::MariaDb.server()?;
-            let _ = SHARED.set(Self { directory, port, settings: Vec::new(), clock: None, process: ended()? });
-        }
-        SHARED.get().context("it was set")
+            Ok(Self { directory, port, settings: Vec::new(), clock: None, process: process::ended()? })
+        })
     }
 
     /// The same with settings of its own, which come after the usual ones: `--innodb-flush-log-at-trx-commit=2`.
@@ -73,14 +72,14 @@ impl MariaDb {
 
     /// One with new data that does not run yet.
     pub(crate) fn stopped(settings: &[&str]) -> anyhow::Result<Self> {
-        Self::stopped_on(&template()?, settings)
+        Self::stopped_on(&Shared::MariaDbData.data(make_template)?, settings)
     }
 
     fn stopped_on(template: &Path, settings: &[&str]) -> anyhow::Result<Self> {
         let directory = Directory::new()?;
         copy(template, &directory.path().join("data"))?;
         let settings = settings.iter().map(|&setting| setting.to_owned()).collect();
-        Ok(Self { directory, port: process::free_port()?, settings, clock: None, process: ended()? })
+        Ok(Self { directory, port: process::free_port()?, settings, clock: None, process: process::ended()? })
     }
 
     /// A copy of this server's data as it is on the disk, as another server: a replica that takes over, which has
@@ -201,7 +200,7 @@ impl MariaDb {
         let directory = Directory::new()?;
         copy(&self.directory.path().join("data"), &directory.path().join("data"))?;
         let (settings, clock) = (self.settings.clone(), self.clock.clone());
-        Ok(Self { directory, port: process::free_port()?, settings, clock, process: ended()? })
+        Ok(Self { directory, port: process::free_port()?, settings, clock, process: process::ended()? })
     }
 
     /// Where it listens.
@@ -425,30 +424,6 @@ impl Drop for Transaction {
 }
 
 const LOG: &str = "mariadb.log";
-
-/// Something that has ended stands for a server that does not run.
-fn ended() -> anyhow::Result<Child> {
-    Ok(Command::new("true").spawn()?)
-}
-
-/// An empty data directory: that of the run, or one that this program makes.
-fn template() -> anyhow::Result<PathBuf> {
-    static TEMPLATE: OnceLock<Result<TempDir, String>> = OnceLock::new();
-    extern "C" fn remove() {
-        if let Some(Ok(directory)) = TEMPLATE.get() {
-            let _ = std::fs::remove_dir_all(directory);
-        }
-    }
-    static REGISTERED: Once = Once::new();
-    if let Some(directory) = Shared::MariaDbData.value() {
-        return Ok(directory.into());
-    }
-    process::at_exit(&REGISTERED, remove);
-    match TEMPLATE.get_or_init(|| make_template().map_err(|error| format!("{error:#}"))) {
-        Ok(directory) => Ok(directory.path().to_owned()),
-        Err(error) => bail!("{error}"),
-    }
-}
 
 /// Makes an empty data directory: that takes a second or more.
 ///

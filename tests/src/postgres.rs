@@ -5,7 +5,7 @@ use std::fs::File;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Once, OnceLock};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use crate::PATIENCE;
 use crate::authority::Authority;
 use crate::process;
-use crate::shared::{Directory, Shared, unique_name};
+use crate::shared::{Directory, Shared, once, unique_name};
 
 /// What to do when the server's programs are not there.
 const INSTALL: &str = "install PostgreSQL 13 or newer: apt-get install postgresql";
@@ -44,7 +44,7 @@ impl Postgres {
     /// # Errors
     /// As [`Postgres::start`].
     pub fn start_with(settings: &[&str]) -> anyhow::Result<Self> {
-        Self::start_on(&template()?, settings)
+        Self::start_on(&Shared::PostgresData.data(make_template)?, settings)
     }
 
     /// One that demands TLS, with the certificate of this authority's server.
@@ -55,7 +55,7 @@ impl Postgres {
         use std::os::unix::fs::PermissionsExt as _;
         let directory = Directory::new()?;
         let data = directory.path().join("data");
-        copy(&template()?.join("data"), &data)?;
+        copy(&Shared::PostgresData.data(make_template)?.join("data"), &data)?;
         for file in ["server.pem", "key.pem"] {
             std::fs::copy(authority.file(file), data.join(file))?;
         }
@@ -81,12 +81,10 @@ impl Postgres {
     /// When the run has none.
     pub fn shared() -> anyhow::Result<&'static Self> {
         static SHARED: OnceLock<Postgres> = OnceLock::new();
-        if SHARED.get().is_none() {
+        once(&SHARED, || {
             let (port, directory) = Shared::Postgres.server()?;
-            let process = Command::new("true").spawn()?;
-            let _ = SHARED.set(Self { directory, port, settings: Vec::new(), clock: None, process });
-        }
-        SHARED.get().context("it was set")
+            Ok(Self { directory, port, settings: Vec::new(), clock: None, process: process::ended()? })
+        })
     }
 
     /// One with durable commits on a copy of an empty data directory, and these settings.
@@ -434,25 +432,6 @@ impl Drop for PgBouncer {
 }
 
 const LOG: &str = "postgres.log";
-
-/// An empty data directory: that of the run, or one that this program makes.
-fn template() -> anyhow::Result<PathBuf> {
-    static TEMPLATE: OnceLock<Result<TempDir, String>> = OnceLock::new();
-    extern "C" fn remove() {
-        if let Some(Ok(directory)) = TEMPLATE.get() {
-            let _ = std::fs::remove_dir_all(directory);
-        }
-    }
-    static REGISTERED: Once = Once::new();
-    if let Some(directory) = Shared::PostgresData.value() {
-        return Ok(directory.into());
-    }
-    process::at_exit(&REGISTERED, remove);
-    match TEMPLATE.get_or_init(|| make_template().map_err(|error| format!("{error:#}"))) {
-        Ok(directory) => Ok(directory.path().to_owned()),
-        Err(error) => bail!("{error}"),
-    }
-}
 
 /// Makes an empty data directory: that takes a second or more.
 ///

@@ -7,7 +7,7 @@ use std::os::unix::net::{SocketAddr, UnixListener};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
-use std::sync::{Mutex, Once};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
@@ -89,13 +89,9 @@ pub fn alone(module: &str, test: &str, act: impl FnOnce()) {
     assert!(is_right, "{said}{}", String::from_utf8_lossy(&output.stderr));
 }
 
-/// Has a function called, once, when this program ends: statics are never dropped.
-pub(crate) fn at_exit(registered: &Once, act: extern "C" fn()) {
-    #[expect(unsafe_code, reason = "the standard library has no handlers for the end of a program")]
-    // SAFETY: the handler is a function of this program, and uses nothing that ends before it runs.
-    registered.call_once(|| unsafe {
-        libc::atexit(act);
-    });
+/// Something that has ended stands for a server that does not run, or that somebody else runs.
+pub(crate) fn ended() -> anyhow::Result<Child> {
+    Ok(Command::new("true").spawn()?)
 }
 
 /// Has the command's process end when the calling thread does.

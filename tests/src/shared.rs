@@ -5,6 +5,7 @@
 //! found by a variable in the environment.
 
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, Once, OnceLock};
 
 use anyhow::{Context, ensure};
 use tempfile::TempDir;
@@ -66,6 +67,46 @@ impl Shared {
         ensure!(directory.is_dir(), "{variable} names {}, which is not there", directory.display());
         Ok((port.parse().with_context(|| format!("{variable} is {value:?}"))?, Directory::Shared(directory)))
     }
+
+    /// The empty data directory of the run, or one that this program makes, once, and removes when it ends.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub(crate) fn data(self, make: fn() -> anyhow::Result<TempDir>) -> anyhow::Result<PathBuf> {
+        static MADE: Mutex<Vec<(Shared, TempDir)>> = Mutex::new(Vec::new());
+        static REGISTERED: Once = Once::new();
+        extern "C" fn remove() {
+            if let Ok(mut made) = MADE.try_lock() {
+                made.clear();
+            }
+        }
+        if let Some(directory) = self.value() {
+            return Ok(directory.into());
+        }
+        // Statics are never dropped.
+        #[expect(unsafe_code, reason = "the standard library has no handlers for the end of a program")]
+        // SAFETY: the handler is a function of this program, and uses nothing that ends before it runs.
+        REGISTERED.call_once(|| unsafe {
+            libc::atexit(remove);
+        });
+        let mut made = MADE.lock().unwrap();
+        if let Some((_, directory)) = made.iter().find(|(shared, _)| *shared == self) {
+            return Ok(directory.path().to_owned());
+        }
+        let directory = make()?;
+        let path = directory.path().to_owned();
+        made.push((self, directory));
+        Ok(path)
+    }
+}
+
+/// What was found before, or is found now.
+pub(crate) fn once<T>(found: &OnceLock<T>, find: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<&T> {
+    if let Some(value) = found.get() {
+        return Ok(value);
+    }
+    let value = find()?;
+    Ok(found.get_or_init(|| value))
 }
 
 /// A server's directory.

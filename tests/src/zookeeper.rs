@@ -18,7 +18,7 @@ use unalike_zookeeper::{ZookeeperLeases, ZookeeperOptions};
 use zookeeper_client::Client;
 
 use crate::PATIENCE;
-use crate::shared::{Directory, Shared, unique_name};
+use crate::shared::{Directory, Shared, once, unique_name};
 use crate::{process, redis};
 
 /// What to do when the server's programs are not there.
@@ -63,11 +63,10 @@ impl Zookeeper {
     /// When the run has none.
     pub fn shared() -> anyhow::Result<&'static Self> {
         static SHARED: OnceLock<Zookeeper> = OnceLock::new();
-        if SHARED.get().is_none() {
+        once(&SHARED, || {
             let (port, directory) = Shared::Zookeeper.server()?;
-            let _ = SHARED.set(Self { directory, port, process: Command::new("true").spawn()? });
-        }
-        SHARED.get().context("it was set")
+            Ok(Self { directory, port, process: process::ended()? })
+        })
     }
 
     fn start_for(with_clock: bool) -> anyhow::Result<Self> {

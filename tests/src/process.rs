@@ -15,6 +15,16 @@ use anyhow::{Context, bail, ensure};
 use crate::PATIENCE;
 use crate::hosts::repository;
 
+/// The cargo that built this program, with its own compiler. The `rustc` of rustup, which it would find, takes the
+/// toolchain that a package names in a `rust-toolchain.toml` of its own, as sqlx 0.9.0 does.
+#[must_use]
+pub fn cargo() -> Command {
+    let cargo = Path::new(env!("CARGO"));
+    let mut command = Command::new(cargo);
+    command.env("RUSTC", cargo.with_file_name("rustc"));
+    command
+}
+
 /// The ports below belong to well-known services.
 const PORT_MIN: u16 = 10_000;
 

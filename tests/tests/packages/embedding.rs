@@ -10,6 +10,7 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
+use unalike_tests::process;
 use unalike_tests::server::{Client, target};
 use wit_component::DecodedWasm;
 use wit_parser::Resolve;
@@ -22,7 +23,7 @@ fn workspace() -> PathBuf {
 
 /// Cargo, without what this test's own cargo has set.
 fn cargo(arguments: &[&str]) -> Command {
-    let mut cargo = Command::new(env!("CARGO"));
+    let mut cargo = process::cargo();
     cargo.args(arguments).current_dir(workspace());
     for (name, _) in std::env::vars_os() {
         if ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|own| name.to_string_lossy().starts_with(own)) {

@@ -206,11 +206,16 @@ const GRANT_BY_HAND: &str = "curl -X POST -H 'X-Request-Id: 8f14e45fceea167a5a36
 const COUNTER_OF_REDIS: &str = "unalike tags import --from \
     'redis://cache.example/0?dialect=id-generator&keys=order:id_order' --source-stopped";
 
+/// A backup of a store that was used.
+const RESTORED: &str =
+    "unalike --store 'mysql://ids@db.example/ids?password-file=/run/secrets/ids' store restored --lift 1000000";
+
 /// What a reader of a page has done before a line, as its text says.
 const BEFORE: &[(&str, &[&str])] = &[
     // The worker of the page's own lease.
     ("unalike leases list", &["unalike --worker 455", "curl http://127.0.0.1:8080/v1/snowflakes/default/ids"]),
     (GRANT_BY_HAND, &["unalike"]),
+    (RESTORED, &["unalike --store 'mysql://ids@db.example/ids?password-file=/run/secrets/ids' next order"]),
     // What the other system had counted to.
     (COUNTER_OF_REDIS, &["redis-cli -u redis://cache.example/0 HSET id_order cur 5 max 1000"]),
 ];

@@ -12,6 +12,7 @@ use std::process::{Command, Output};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use tempfile::TempDir;
+use unalike_tests::process::cargo;
 use unalike_tests::server::target;
 
 /// The crates that are for others, and no more.
@@ -142,7 +143,7 @@ fn project(folder: &Path, packages: &Path) -> Result<()> {
 
 /// What the crates of this workspace ask of crates.io, added up, as lines of a manifest.
 fn third_party() -> Result<String> {
-    let mut cargo = Command::new(env!("CARGO"));
+    let mut cargo = cargo();
     cargo.args(["metadata", "--no-deps", "--format-version=1", "--offline"]).current_dir(workspace());
     let metadata: Value = serde_json::from_str(&succeeded("cargo metadata", cargo.output()?)?)?;
     // Name to requirement, whether the default features are wanted, and the other ones.
@@ -170,7 +171,7 @@ fn third_party() -> Result<String> {
 /// Builds the project, in a copy of this workspace's profile, and answers with what to run.
 fn build(folder: &Path) -> Result<PathBuf> {
     let target = target();
-    let mut cargo = Command::new(env!("CARGO"));
+    let mut cargo = cargo();
     cargo.args(["build", "--offline", "--workspace"]).current_dir(folder).env("CARGO_TARGET_DIR", &target);
     cargo.env_remove("UNALIKE_COMPONENT_WASM");
     let profile = if cfg!(debug_assertions) { "debug" } else { "release" };

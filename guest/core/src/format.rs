@@ -15,7 +15,9 @@ use crate::calendar::Date;
 use crate::gene::GENE_BITS_MAX;
 use crate::layout::ones;
 use crate::text::decode_bytes;
-use crate::{FormatError, Gene, ID_MAX, Permutation, ReadError, TemplateFault, Text, TextError, WriteError, encode};
+use crate::{
+    FormatError, FormatShape, Gene, ID_MAX, Permutation, ReadError, TemplateFault, Text, TextError, WriteError, encode,
+};
 
 /// The greatest length of a template, in bytes.
 pub const TEMPLATE_LEN_MAX: usize = 128;
@@ -128,7 +130,8 @@ impl Default for FormatOptions<'_> {
 /// How the ids of a tag are shown.
 ///
 /// What is shown is unique under one format. Once ids are out, only its keys are to be added or exchanged, as
-/// [`FormatKey`] says: after any other change a text may come again.
+/// [`FormatKey`] says: after any other change a text may come again. A store keeps what was shown first
+/// ([`Format::shape`], [`Format::key_checks`]), and refuses another.
 ///
 /// ```
 /// use unalike_core::{Format, FormatOptions};
@@ -347,6 +350,19 @@ impl Format {
     #[must_use]
     pub const fn restart(&self) -> Restart {
         self.restart
+    }
+
+    /// What decides, beside the keys, whether another format may show two ids alike: a store keeps it for a tag.
+    #[must_use]
+    pub fn shape(&self) -> FormatShape {
+        let template = if self.template.is_empty() { "{id}" } else { &self.template };
+        let bits = if self.keys.is_empty() { 0 } else { self.bits };
+        FormatShape::new(template, self.restart, bits, self.gene_bits(), self.key_id_bits)
+    }
+
+    /// The number of each key, and what a store keeps to know again how it permutes: [`Permutation::check`].
+    pub fn key_checks(&self) -> impl Iterator<Item = (u8, u64)> + '_ {
+        self.keys.iter().map(|(key_id, permutation)| (*key_id, permutation.check()))
     }
 
     /// Whether the template is `{id}`: the number alone, which may as well be written in another notation.

@@ -27,6 +27,7 @@ extern crate alloc;
 mod calendar;
 mod error;
 mod format;
+mod format_shape;
 mod gene;
 mod generator;
 mod grant;
@@ -47,6 +48,7 @@ pub use error::{
     TextError, WriteError,
 };
 pub use format::{Format, FormatKey, FormatOptions, Issued, KEY_ID_BITS_MAX, Restart, TEMPLATE_LEN_MAX};
+pub use format_shape::{FormatShape, ShapeChanges};
 pub use gene::{GENE_BITS_MAX, Gene};
 pub use generator::{Leases, OrderedGenerator, Segments, SequenceGenerator, SnowflakeGenerator};
 pub use grant::{GrantId, Lease, Run, Segment, TailRelease};

@@ -103,6 +103,14 @@ impl Permutation {
         self.bits
     }
 
+    /// What tells this permutation from others: 1 to 2^63 - 1, another number under another key or context, or for
+    /// another width. It is what SipHash gives, and tells nothing of the key.
+    #[must_use]
+    pub fn check(&self) -> u64 {
+        // No round has an input of this length.
+        (self.function.hash(b"unalike: which permutation is it?") >> 1).max(1)
+    }
+
     /// The number that stands for this one: 1 to 2^bits - 1. `None` for 0, and for a number of more bits.
     ///
     /// Each tweak, up to 2^28 - 1, gives a permutation of its own; what is shown is turned back under the same.

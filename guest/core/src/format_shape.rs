@@ -1,0 +1,236 @@
+//! What decides whether two formats may show two ids alike, in a number that a store can keep.
+
+use core::fmt;
+
+use siphasher::sip::SipHasher24;
+
+use crate::Restart;
+use crate::layout::ones;
+
+/// A field: its lowest bit, and its width. Above all of them is a 1, so that no shape is 0.
+type Field = (u32, u8);
+const KEY_ID_BITS: Field = (0, 4);
+const GENE_BITS: Field = (4, 5);
+const BITS: Field = (9, 6);
+const RESTART: Field = (15, 2);
+const TEMPLATE: Field = (17, 45);
+const MARK: Field = (62, 1);
+
+/// The template, the restart and the widths of a [`Format`](crate::Format) in one number: 2^62 to 2^63 - 1.
+///
+/// What two formats of one shape show under the same keys differs wherever the ids do. The offset from UTC is not in
+/// it: it decides which dates are shown, and no number twice under one of them. Without keys the width is not in it
+/// either: it bounds the ids, and changes no text. Of the template there is a hash of 45 bits.
+///
+/// ```
+/// use unalike_core::{Format, FormatOptions, FormatShape, Restart};
+/// let daily = FormatOptions { template: "{yyyyMMdd}-{id}", restart: Restart::Day, ..FormatOptions::default() };
+/// let kept = Format::new(&daily)?.shape();
+/// assert_eq!(FormatShape::read(kept.number()), Some(kept));
+/// let shape = Format::new(&FormatOptions { restart: Restart::Never, ..daily })?.shape();
+/// assert_eq!(shape.changes(kept).to_string(), "the restart was day, and is never");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct FormatShape(u64);
+
+impl FormatShape {
+    /// The shape of these figures, each within its field.
+    pub(crate) fn new(template: &str, restart: Restart, bits: u8, gene_bits: u8, key_id_bits: u8) -> Self {
+        let hash = SipHasher24::new().hash(template.as_bytes());
+        let restart = match restart {
+            Restart::Never => 0,
+            Restart::Year => 1,
+            Restart::Month => 2,
+            Restart::Day => 3,
+        };
+        let figures = [
+            (KEY_ID_BITS, u64::from(key_id_bits)),
+            (GENE_BITS, u64::from(gene_bits)),
+            (BITS, u64::from(bits)),
+            (RESTART, restart),
+            (TEMPLATE, hash & ones(TEMPLATE.1)),
+            (MARK, 1),
+        ];
+        Self(figures.into_iter().fold(0, |shape, ((from, _), figure)| shape | figure << from))
+    }
+
+    /// The number that a store keeps.
+    #[must_use]
+    pub const fn number(self) -> u64 {
+        self.0
+    }
+
+    /// The shape that a store keeps as this number; `None` for a number that is none.
+    #[must_use]
+    pub fn read(number: u64) -> Option<Self> {
+        (number >> MARK.0 == 1).then_some(Self(number))
+    }
+
+    /// How this shape differs from the one that was kept, in words for people: empty if it does not.
+    #[must_use]
+    pub const fn changes(self, kept: Self) -> ShapeChanges {
+        ShapeChanges { kept, now: self }
+    }
+
+    fn figure(self, (from, width): Field) -> u64 {
+        self.0 >> from & ones(width)
+    }
+}
+
+/// How a format's shape differs from the one that was kept: see [`FormatShape::changes`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ShapeChanges {
+    kept: FormatShape,
+    now: FormatShape,
+}
+
+impl ShapeChanges {
+    /// Whether the template is another one.
+    #[must_use]
+    pub fn in_template(&self) -> bool {
+        self.differ(TEMPLATE)
+    }
+
+    /// Whether the counter starts again at other times.
+    #[must_use]
+    pub fn in_restart(&self) -> bool {
+        self.differ(RESTART)
+    }
+
+    /// Whether the numbers are others: permuted in other widths, no more, or with a gene of another width.
+    #[must_use]
+    pub fn in_numbers(&self) -> bool {
+        [BITS, GENE_BITS, KEY_ID_BITS].into_iter().any(|field| self.differ(field))
+    }
+
+    /// Whether all that is new is a key, with bits for its id, on ids that were shown without one. Their numbers stay
+    /// apart.
+    #[must_use]
+    pub fn only_adds_keys(&self) -> bool {
+        let (kept, now) = (self.kept, self.now);
+        !self.in_template()
+            && !self.in_restart()
+            && kept.figure(GENE_BITS) == now.figure(GENE_BITS)
+            && kept.figure(BITS) == 0
+            && now.figure(KEY_ID_BITS) > 0
+    }
+
+    fn differ(&self, field: Field) -> bool {
+        self.kept.figure(field) != self.now.figure(field)
+    }
+}
+
+impl fmt::Display for ShapeChanges {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { kept, now } = self;
+        let mut separator = "";
+        if self.in_template() {
+            f.write_str("the template is another one")?;
+            separator = "; ";
+        }
+        if self.in_restart() {
+            let [was, is] = [kept, now].map(|shape| match shape.figure(RESTART) {
+                0 => "never",
+                1 => "year",
+                2 => "month",
+                _ => "day",
+            });
+            write!(f, "{separator}the restart was {was}, and is {is}")?;
+            separator = "; ";
+        }
+        for (field, what) in
+            [(BITS, "bits of a permuted number"), (GENE_BITS, "bits of the gene"), (KEY_ID_BITS, "bits of a key's id")]
+        {
+            let [was, is] = [kept, now].map(|shape| shape.figure(field));
+            if was != is {
+                write!(f, "{separator}the {what} were {was}, and are {is}")?;
+                separator = "; ";
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::ToString as _;
+
+    use super::*;
+    use crate::{Format, FormatKey, FormatOptions};
+
+    fn shape(options: &FormatOptions<'_>) -> FormatShape {
+        Format::new(options).unwrap().shape()
+    }
+
+    /// They are written in stores, and stay so for ever. Another program computed them, from SipHash-2-4.
+    #[test]
+    fn shapes_stay_as_they_were_written() {
+        let plain = FormatOptions::default();
+        let keys = [FormatKey { id: 3, secret: 0x9f3c_1e5b_7a2d_4860_0c41_e6d2_b8f5_730a }];
+        let keyed = FormatOptions { bits: 24, gene_bits: 4, key_id_bits: 2, keys: &keys, context: "order", ..plain };
+        assert_eq!(Format::default().shape(), shape(&plain));
+        assert_eq!(shape(&plain).number(), 8_372_328_055_664_279_552);
+        assert_eq!(shape(&keyed).number(), 8_372_328_055_664_291_906);
+        assert_eq!(
+            Format::new(&keyed).unwrap().key_checks().collect::<alloc::vec::Vec<_>>(),
+            [(3, 2_612_544_401_778_816_104)]
+        );
+    }
+
+    #[test]
+    fn whatever_can_show_two_ids_alike_changes_the_shape() {
+        let keys = [FormatKey { id: 0, secret: 7 }];
+        let daily = FormatOptions {
+            template: "{yyyyMMdd}-{id}",
+            restart: Restart::Day,
+            keys: &keys,
+            ..FormatOptions::default()
+        };
+        let kept = shape(&daily);
+        assert_eq!(kept.changes(kept).to_string(), "");
+        let with_ids = [FormatKey { id: 1, secret: 7 }];
+        for (changed, what) in [
+            (FormatOptions { template: "{yyyyMMdd}{id}", ..daily }, "the template is another one"),
+            (FormatOptions { restart: Restart::Month, ..daily }, "the restart was day, and is month"),
+            (FormatOptions { bits: 24, ..daily }, "the bits of a permuted number were 63, and are 24"),
+            (FormatOptions { gene_bits: 16, ..daily }, "the bits of the gene were 0, and are 16"),
+            (FormatOptions { key_id_bits: 8, keys: &with_ids, ..daily }, "the bits of a key's id were 0, and are 8"),
+            (
+                FormatOptions { keys: &[], restart: Restart::Year, ..daily },
+                "the restart was day, and is year; the bits of a permuted number were 63, and are 0",
+            ),
+        ] {
+            let now = shape(&changed);
+            assert_ne!(now, kept);
+            assert_eq!(now.changes(kept).to_string(), what);
+            assert_eq!(FormatShape::read(now.number()), Some(now));
+        }
+        assert_eq!(shape(&FormatOptions { utc_offset_minutes: 60, ..daily }), kept);
+        for number in [0, 1, (1 << 62) - 1, 1 << 63, u64::MAX] {
+            assert_eq!(FormatShape::read(number), None);
+        }
+    }
+
+    #[test]
+    fn without_keys_the_width_changes_no_text() {
+        let plain = FormatOptions::default();
+        assert_eq!(shape(&FormatOptions { bits: 53, ..plain }), shape(&plain));
+    }
+
+    #[test]
+    fn the_check_of_a_key_is_that_of_its_permutation() {
+        let check = |secret, context, bits| {
+            let keys = [FormatKey { id: 0, secret }];
+            let format =
+                Format::new(&FormatOptions { keys: &keys, context, bits, ..FormatOptions::default() }).unwrap();
+            format.key_checks().next().unwrap().1
+        };
+        let kept = check(7, "order", 24);
+        assert_eq!(check(7, "order", 24), kept);
+        for other in [check(8, "order", 24), check(7, "orders", 24), check(7, "order", 25)] {
+            assert_ne!(other, kept);
+            assert!((1..=crate::ID_MAX).contains(&other));
+        }
+    }
+}

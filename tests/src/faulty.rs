@@ -8,9 +8,9 @@ use async_trait::async_trait;
 use tokio::sync::Notify;
 use unalike_memory::MemoryStore;
 use unalike_storage::{
-    GrantId, JoinedStripe, Lease, LeaseAcquire, LeaseExtend, LeaseRecord, LeaseStore, RefillPolicy, Segment,
-    SegmentStore, StepPolicy, StoreError, StoreIdentity, Stripe, StripeNumbers, TagOptions, TagRecord, TailRelease,
-    TailsReleased,
+    FormatBinding, FormatOwner, FormatPart, GrantId, JoinedStripe, Lease, LeaseAcquire, LeaseExtend, LeaseRecord,
+    LeaseStore, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, StoreIdentity, Stripe, StripeNumbers,
+    TagOptions, TagRecord, TailRelease, TailsReleased, bind_in_tags,
 };
 
 /// A [`MemoryStore`] behind a bad network.
@@ -242,6 +242,15 @@ impl SegmentStore for FaultyStore {
         self.arrive().await?;
         self.inner.leave_leases(namespace).await?;
         self.leave(())
+    }
+
+    async fn bind_format(
+        &self,
+        owner: FormatOwner<'_>,
+        part: FormatPart,
+        binding: FormatBinding,
+    ) -> Result<Option<u64>, StoreError> {
+        bind_in_tags(self, owner, part, binding).await
     }
 
     async fn stripe(&self) -> Result<Option<Stripe>, StoreError> {

@@ -7,9 +7,10 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, timeout_at};
 use unalike_storage::{
-    ID_MAX, JoinedStripe, KEPT_FLOOR, KEPT_LEASES, Mode, PolicyColumns, RefillPolicy, Segment, SegmentStore,
-    StepPolicy, StoreError, StoreIdentity, Stripe, StripeNumbers, TagCreation, TagOptions, TagRecord, TagRows,
-    TailRelease, first_watermark, is_kept_time, split_tag, validate_policies, validate_raise, validate_tag,
+    FormatBinding, FormatOwner, FormatPart, ID_MAX, JoinedStripe, KEPT_FLOOR, KEPT_LEASES, Mode, PolicyColumns,
+    RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, StoreIdentity, Stripe, StripeNumbers, TagCreation,
+    TagOptions, TagRecord, TagRows, TailRelease, bind_in_tags, first_watermark, is_kept_time, split_tag,
+    validate_policies, validate_raise, validate_tag,
 };
 
 use crate::cluster::{Doing, Expected};
@@ -500,6 +501,15 @@ impl SegmentStore for Tags {
             self.record_of(name, &self.seen(&expected, name, kv)?.row)
         };
         listed.iter().map(record).collect()
+    }
+
+    async fn bind_format(
+        &self,
+        owner: FormatOwner<'_>,
+        part: FormatPart,
+        binding: FormatBinding,
+    ) -> Result<Option<u64>, StoreError> {
+        bind_in_tags(self, owner, part, binding).await
     }
 
     async fn identity(&self) -> Result<Option<StoreIdentity>, StoreError> {

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use unalike_storage::{
-    ID_MAX, JoinedStripe, KEPT_FLOOR, LeasesKept, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError,
-    StoreIdentity, Stripe, StripeNumbers, TagOptions, TagRecord, TailRelease, first_watermark, split_tag,
-    validate_allocate, validate_new_tag, validate_policies, validate_raise, validate_tag,
+    FormatBinding, FormatOwner, FormatPart, ID_MAX, JoinedStripe, KEPT_FLOOR, LeasesKept, RefillPolicy, Segment,
+    SegmentStore, StepPolicy, StoreError, StoreIdentity, Stripe, StripeNumbers, TagOptions, TagRecord, TailRelease,
+    bind_in_tags, first_watermark, split_tag, validate_allocate, validate_new_tag, validate_policies, validate_raise,
+    validate_tag,
 };
 
 use crate::{MemoryStore, State};
@@ -225,6 +226,15 @@ impl SegmentStore for MemoryStore {
         }
         state.left.insert(namespace.to_owned());
         Ok(())
+    }
+
+    async fn bind_format(
+        &self,
+        owner: FormatOwner<'_>,
+        part: FormatPart,
+        binding: FormatBinding,
+    ) -> Result<Option<u64>, StoreError> {
+        bind_in_tags(self, owner, part, binding).await
     }
 
     async fn stripe(&self) -> Result<Option<Stripe>, StoreError> {

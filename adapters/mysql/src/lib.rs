@@ -44,8 +44,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
 use unalike_storage::{
-    ID_MAX, JoinedStripe, LeaseLimits, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, StoreIdentity,
-    Stripe, TagCreation, TagOptions, TagRecord, TailRelease, TailsReleased, is_kept_time, random_128,
+    FormatBinding, FormatOwner, FormatPart, ID_MAX, JoinedStripe, LeaseLimits, RefillPolicy, Segment, SegmentStore,
+    StepPolicy, StoreError, StoreIdentity, Stripe, TagCreation, TagOptions, TagRecord, TailRelease, TailsReleased,
+    is_kept_time, random_128,
 };
 use url::Url;
 
@@ -572,7 +573,7 @@ impl MysqlStore {
         let (database, facts) = Database::connect(&options).await?;
         let (schema, recorded) = schema::read(&database).await?.ok_or_else(|| {
             StoreError::refused(format!(
-                "{}: no server is recorded here, so there is none to take over from",
+                "{}: unalike has no store in this database, so nothing was lifted: check the name of the database",
                 database.at()
             ))
         })?;
@@ -804,6 +805,15 @@ impl SegmentStore for MysqlStore {
 
     async fn leave_leases(&self, namespace: &str) -> Result<(), StoreError> {
         leases::leave(&self.database, &self.options, namespace).await
+    }
+
+    async fn bind_format(
+        &self,
+        owner: FormatOwner<'_>,
+        part: FormatPart,
+        binding: FormatBinding,
+    ) -> Result<Option<u64>, StoreError> {
+        self.segments.bind_format(owner, part, binding).await
     }
 
     async fn check(&self) -> Result<(), StoreError> {

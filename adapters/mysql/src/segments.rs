@@ -9,10 +9,10 @@ use async_trait::async_trait;
 use sqlx::mysql::MySqlRow;
 use sqlx::{AssertSqlSafe, Row as _};
 use unalike_storage::{
-    ID_MAX, JoinedStripe, KEPT_FLOOR, KEPT_LEASES, Mode, PolicyColumns, RefillPolicy, Segment, SegmentStore,
-    StepPolicy, StoreError, Stripe, StripeNumbers, TagCreation, TagOptions, TagRecord, TagRows, TailRelease,
-    first_watermark, is_kept, kept_patterns, random_128, split_tag, validate_new_tag, validate_policies,
-    validate_raise, validate_tag,
+    FormatBinding, FormatOwner, FormatPart, ID_MAX, JoinedStripe, KEPT_FLOOR, KEPT_LEASES, Mode, PolicyColumns,
+    RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, Stripe, StripeNumbers, TagCreation, TagOptions,
+    TagRecord, TagRows, TailRelease, bind_in_tags, first_watermark, is_kept, kept_patterns, random_128, split_tag,
+    validate_new_tag, validate_policies, validate_raise, validate_tag,
 };
 
 use crate::database::{Database, Statement, Turn, number};
@@ -738,6 +738,15 @@ impl SegmentStore for OwnTables {
         let list = list.bind(after.unwrap_or_default().as_bytes()).bind(limit);
         let rows = self.database.rows("listing tags", list).await?;
         rows.iter().map(|row| self.tag_record(row)).collect()
+    }
+
+    async fn bind_format(
+        &self,
+        owner: FormatOwner<'_>,
+        part: FormatPart,
+        binding: FormatBinding,
+    ) -> Result<Option<u64>, StoreError> {
+        bind_in_tags(self, owner, part, binding).await
     }
 
     async fn check(&self) -> Result<(), StoreError> {

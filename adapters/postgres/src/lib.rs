@@ -457,7 +457,10 @@ impl PostgresStore {
         let refused = |why: String| StoreError::refused(format!("the server at {}: {why}", database.at()));
         schema::open_tables(&database, &options, options.dialect.tables()).await?;
         let Some((before, _)) = schema::read(&database).await? else {
-            return Err(refused("no server is recorded here, so there is none to take over from".to_owned()));
+            return Err(refused(
+                "unalike has no store in this database, so nothing was lifted: check the name of the database"
+                    .to_owned(),
+            ));
         };
         let found = facts.identity().map_err(refused)?;
         if before.server == Some(found) && !is_restored {

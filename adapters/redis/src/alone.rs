@@ -17,8 +17,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use unalike_storage::{
-    Mode, PolicyColumns, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, StoreIdentity, TagCreation,
-    TagOptions, TagRecord, TagRows, TailRelease, split_tag, validate_policies, validate_raise, validate_tag,
+    FormatBinding, FormatOwner, FormatPart, Mode, PolicyColumns, RefillPolicy, Segment, SegmentStore, StepPolicy,
+    StoreError, StoreIdentity, TagCreation, TagOptions, TagRecord, TagRows, TailRelease, bind_in_tags, split_tag,
+    validate_policies, validate_raise, validate_tag,
 };
 
 use crate::counter::{CounterScripts, Counters, NUMBER, PAGE, ScriptAnswer, answer, counter_script, number, scan};
@@ -240,6 +241,15 @@ impl SegmentStore for Alone {
             "void" => Err(self.void()),
             name => name.parse().map(Some).map_err(|_| self.damaged("the marker is not a name")),
         }
+    }
+
+    async fn bind_format(
+        &self,
+        owner: FormatOwner<'_>,
+        part: FormatPart,
+        binding: FormatBinding,
+    ) -> Result<Option<u64>, StoreError> {
+        bind_in_tags(self, owner, part, binding).await
     }
 
     async fn check(&self) -> Result<(), StoreError> {

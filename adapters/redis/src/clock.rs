@@ -30,9 +30,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use async_trait::async_trait;
 use tokio::time::Instant;
 use unalike_storage::{
-    Clocks, KEPT_CLOCK, Layout, LayoutFields, LeaseLimits, Mode, Parts, RefillPolicy, Rfc3339, Segment, SegmentStore,
-    StepPolicy, StoreError, TagOptions, TagRecord, TailRelease, split_tag, sub_tag, validate_allocate,
-    validate_policies, validate_raise, validate_tag,
+    Clocks, FormatBinding, FormatOwner, FormatPart, KEPT_CLOCK, Layout, LayoutFields, LeaseLimits, Mode, Parts,
+    RefillPolicy, Rfc3339, Segment, SegmentStore, StepPolicy, StoreError, TagOptions, TagRecord, TailRelease,
+    split_tag, sub_tag, validate_allocate, validate_policies, validate_raise, validate_tag,
 };
 
 use crate::raising::{ASK_AGAIN, DURABLE, HashKey, Kind, KnownTurns, Raise, Raising, Turns, nonce};
@@ -467,6 +467,15 @@ impl SegmentStore for Clock {
         }
         self.0.durable.create_tag(tag, wanted).await?;
         Ok(self.0.record(shard.name, shard.number, None))
+    }
+
+    async fn bind_format(
+        &self,
+        owner: FormatOwner<'_>,
+        part: FormatPart,
+        binding: FormatBinding,
+    ) -> Result<Option<u64>, StoreError> {
+        self.0.durable.bind_format(owner, part, binding).await
     }
 
     async fn change_tag(&self, tag: &str, step: StepPolicy, refill: RefillPolicy) -> Result<TagRecord, StoreError> {

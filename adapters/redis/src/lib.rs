@@ -70,8 +70,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use redis::{ConnectionInfo, IntoConnectionInfo};
 use unalike_storage::{
-    Ceiling, HostsUrl, LeaseLimits, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, StoreIdentity,
-    TagCreation, TagOptions, TagRecord, TailRelease, TailsReleased, percent_decode,
+    Ceiling, FormatBinding, FormatOwner, FormatPart, HostsUrl, LeaseLimits, RefillPolicy, Segment, SegmentStore,
+    StepPolicy, StoreError, StoreIdentity, TagCreation, TagOptions, TagRecord, TailRelease, TailsReleased,
+    percent_decode,
 };
 use url::Url;
 
@@ -717,6 +718,15 @@ impl SegmentStore for RedisStore {
 
     async fn beyond_records(&self, tags: &[String]) -> Result<Option<Vec<Option<String>>>, StoreError> {
         self.segments()?.beyond_records(tags).await
+    }
+
+    async fn bind_format(
+        &self,
+        owner: FormatOwner<'_>,
+        part: FormatPart,
+        binding: FormatBinding,
+    ) -> Result<Option<u64>, StoreError> {
+        self.segments()?.bind_format(owner, part, binding).await
     }
 
     async fn ceiling(&self, tag: &str) -> Result<Option<Ceiling>, StoreError> {

@@ -14,8 +14,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use tokio::time::Instant;
 use unalike_storage::{
-    Ceiling, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, TagOptions, TagRecord, TailRelease, is_kept,
-    validate_allocate, validate_tag,
+    Ceiling, FormatBinding, FormatOwner, FormatPart, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError,
+    TagOptions, TagRecord, TailRelease, is_kept, validate_allocate, validate_tag,
 };
 
 use crate::RedisOptions;
@@ -523,6 +523,15 @@ impl SegmentStore for Segments {
 
     async fn beyond_records(&self, tags: &[String]) -> Result<Option<Vec<Option<String>>>, StoreError> {
         self.0.durable.beyond_records(tags).await
+    }
+
+    async fn bind_format(
+        &self,
+        owner: FormatOwner<'_>,
+        part: FormatPart,
+        binding: FormatBinding,
+    ) -> Result<Option<u64>, StoreError> {
+        self.0.durable.bind_format(owner, part, binding).await
     }
 
     async fn ceiling(&self, tag: &str) -> Result<Option<Ceiling>, StoreError> {

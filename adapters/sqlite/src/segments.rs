@@ -6,9 +6,10 @@ use async_trait::async_trait;
 use sqlx::sqlite::SqliteRow;
 use sqlx::{QueryBuilder, Sqlite, SqliteExecutor};
 use unalike_storage::{
-    ID_MAX, JoinedStripe, KEPT_FLOOR, KEPT_LEASE_FLOOR, Mode, PolicyColumns, RefillPolicy, Segment, SegmentStore,
-    StepPolicy, StoreError, StoreIdentity, Stripe, StripeNumbers, TagOptions, TagRecord, TagRows, TailRelease,
-    TailsReleased, is_kept_time, split_tag, validate_policies, validate_raise, validate_tag,
+    FormatBinding, FormatOwner, FormatPart, ID_MAX, JoinedStripe, KEPT_FLOOR, KEPT_LEASE_FLOOR, Mode, PolicyColumns,
+    RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, StoreIdentity, Stripe, StripeNumbers, TagOptions,
+    TagRecord, TagRows, TailRelease, TailsReleased, bind_in_tags, is_kept_time, split_tag, validate_policies,
+    validate_raise, validate_tag,
 };
 
 use crate::error::{damaged, read_error, write_error};
@@ -326,6 +327,15 @@ impl SegmentStore for SqliteStore {
 
     async fn leave_leases(&self, namespace: &str) -> Result<(), StoreError> {
         self.mark_namespace(namespace).await
+    }
+
+    async fn bind_format(
+        &self,
+        owner: FormatOwner<'_>,
+        part: FormatPart,
+        binding: FormatBinding,
+    ) -> Result<Option<u64>, StoreError> {
+        bind_in_tags(self, owner, part, binding).await
     }
 
     async fn check(&self) -> Result<(), StoreError> {

@@ -148,12 +148,16 @@ impl Ids {
     /// sub-key): a row in the store, made at its first use, and a sequence in this process, some memory that stays
     /// until [`Ids::close_idle`] finds it idle.
     ///
-    /// If the ids of one tag are shown in two formats, or if the bits, the gene or the restart of a format change, two
-    /// ids may be shown alike. It is safe to exchange keys, to put the first one (with bits for its id) on ids that
-    /// were shown without one, and to change the text around the number.
+    /// If the ids of one tag are shown in two formats, or if its template, restart, bits, gene or a secret change, two
+    /// ids may be shown alike. So the format is bound to the tag in the store at its first use, and another one is
+    /// refused, by this process and by every other; of the keys each is bound by its number, so that one with a number
+    /// of its own may come or go. [`rebind_format`](unalike_storage::rebind_format) binds another format, for those who
+    /// know what can repeat. Stores that keep tags in tables or keys of other systems, and an unalike server as the
+    /// store, keep no formats: nothing is compared there.
     ///
     /// # Errors
     /// As [`Ids::sequence_of`]; the sub-key and the period count together.
+    /// [`StoreError::FormatBound`](unalike_storage::StoreError::FormatBound) for another format.
     pub async fn formatted(
         &self,
         tag: &str,
@@ -183,6 +187,7 @@ impl Ids {
             periods.sequence(&format, self.now_ms()).await?;
             Source::Periods(Arc::new(periods))
         };
+        self.bind_format(tag, &format).await?;
         Ok(Formatted { source, format })
     }
 

@@ -9,12 +9,13 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use unalike_core as core;
+use unalike_storage::{SegmentStore, StoreError};
 
 use crate::clock::Time;
 use crate::instance::{Refusal, Trap};
 use crate::lane::{self, Call, GeneratorKind, Lane, Opening, Outcome};
 use crate::lease_watch::{Ended, LeaseWatch};
-use crate::requests::{Signal, Storage};
+use crate::requests::{Signal, Storage, did_not_end, missing};
 use crate::sync::lock;
 use crate::{Error, ErrorKind, metrics};
 
@@ -37,6 +38,28 @@ impl Environment {
     /// How many lanes there are.
     pub(crate) fn lanes(&self) -> usize {
         self.lanes.len()
+    }
+
+    /// Asks the segment store, as a task, no longer than a call may wait.
+    pub(crate) async fn ask_segments<T: Send + 'static, Answer>(
+        &self,
+        name: &str,
+        ask: impl FnOnce(Arc<dyn SegmentStore>) -> Answer,
+    ) -> Result<T, Error>
+    where
+        Answer: Future<Output = Result<T, StoreError>> + Send + 'static,
+    {
+        let refused = |source| ErrorKind::Store { name: name.to_owned(), source: Arc::new(source) };
+        let store = self.storage.segments.clone().ok_or_else(|| refused(missing("segment")))?;
+        let wait_max = self.wait_max.min(self.storage.request_timeout);
+        let request = self.storage.executor.run(self.storage.within_timeout(ask(store)));
+        let answered = self.storage.executor.timeout(wait_max, request).await;
+        let answer = answered.map_err(|_| ErrorKind::Timeout {
+            name: name.to_owned(),
+            waited_ms: u64::try_from(wait_max.as_millis()).unwrap_or(u64::MAX),
+            source: None,
+        })?;
+        Ok(answer.unwrap_or_else(|| Err(did_not_end())).map_err(refused)?)
     }
 
     /// One copy of these options.

@@ -9,8 +9,8 @@ use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
-use unalike_core::is_tag;
-use unalike_storage::{LeaseStore, SegmentStore, sub_tag};
+use unalike_core::{Format, is_tag};
+use unalike_storage::{FormatOwner, LeaseStore, SegmentStore, bind_format, sub_tag};
 
 use crate::clock::Time;
 use crate::context::{IdsCtx, IdsCtxBuilder};
@@ -61,6 +61,8 @@ struct OpenGenerators {
     environment: Environment,
     sequences: Mutex<OpenSequences>,
     snowflakes: Mutex<HashMap<String, Arc<SnowflakeShared>>>,
+    /// The formats that the store was found to have for tags.
+    formats: Mutex<HashMap<String, Arc<Format>>>,
     /// Changed before the locks of the generators are taken to close them, and read by those who add one inside.
     life: watch::Sender<Life>,
     /// From when on idleness is counted.
@@ -299,6 +301,7 @@ impl IdsBuilder {
                 environment: Environment::new(Arc::clone(origin.storage()), self.wait_max, self.clock, lanes),
                 sequences: Mutex::default(),
                 snowflakes: Mutex::default(),
+                formats: Mutex::default(),
                 life: watch::Sender::new(Life::Open),
                 built: Instant::now(),
             }),
@@ -404,6 +407,22 @@ impl Ids {
     /// Inside asynchronous code of tokio's, as every blocking call there does.
     pub fn sequence_blocking(&self, tag: &str, options: SequenceOptions) -> Result<Sequence, Error> {
         self.block_on(tag, self.sequence(tag, options))
+    }
+
+    /// Compares a format with what the store has bound to the tag, and binds it at first use; once a process.
+    pub(crate) async fn bind_format(&self, tag: &str, format: &Arc<Format>) -> Result<(), Error> {
+        let is_bound = |known: &Arc<Format>| {
+            Arc::ptr_eq(known, format) || known.shape() == format.shape() && known.key_checks().eq(format.key_checks())
+        };
+        if lock(&self.shared.formats).get(tag).is_some_and(is_bound) {
+            return Ok(());
+        }
+        let (asked, shown) = (tag.to_owned(), Arc::clone(format));
+        let bind =
+            |store: Arc<dyn SegmentStore>| async move { bind_format(&*store, FormatOwner::Tag(&asked), &shown).await };
+        self.shared.environment.ask_segments(tag, bind).await?;
+        lock(&self.shared.formats).insert(tag.to_owned(), Arc::clone(format));
+        Ok(())
     }
 
     /// What its clock shows, in Unix milliseconds.

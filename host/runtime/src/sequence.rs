@@ -16,7 +16,6 @@ use crate::error::ENDED;
 use crate::generator::{Environment, Generator};
 use crate::lane::{Lane, Opening, Outcome};
 use crate::ordered::Rounds;
-use crate::requests::{did_not_end, missing};
 use crate::runs::{HELD_MAX, HeldRun, Kept, RunSize, ThreadRuns, rest_of};
 use crate::sync::lock;
 use crate::{Batch, Error, ErrorKind};
@@ -231,22 +230,12 @@ impl SequenceShared {
         given: &SequenceOptions,
     ) -> Result<UnopenedSequence, Error> {
         let name = || tag.to_owned();
-        let refused = |source| ErrorKind::Store { name: name(), source: Arc::new(source) };
-        let store = environment.storage.segments.clone().ok_or_else(|| refused(missing("segment")))?;
-        let wait_max = environment.wait_max.min(environment.storage.request_timeout);
-        let executor = &environment.storage.executor;
-        let (asked, looked_up) = (Arc::clone(&store), name());
-        let request = executor.run(environment.storage.within_timeout(async move { asked.open_tag(&looked_up).await }));
-        let record = executor
-            .timeout(wait_max, request)
-            .await
-            .map_err(|_| ErrorKind::Timeout {
-                name: name(),
-                waited_ms: u64::try_from(wait_max.as_millis()).unwrap_or(u64::MAX),
-                source: None,
-            })?
-            .unwrap_or_else(|| Err(did_not_end()))
-            .map_err(refused)?;
+        let looked_up = name();
+        let open = |store: Arc<dyn SegmentStore>| async move {
+            let record = store.open_tag(&looked_up).await?;
+            Ok((store, record))
+        };
+        let (store, record) = environment.ask_segments(tag, open).await?;
         let mode = record.options.mode;
         if let Some(asked) = given.mode.filter(|&asked| asked != mode) {
             return Err(ErrorKind::ModeBound { name: name(), stored: mode.name(), asked: asked.name() }.into());

@@ -17,7 +17,7 @@ pub(crate) mod tags;
 mod tinyid_tokens;
 pub(crate) mod troubles;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,10 +27,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use serde_json::{Value, json};
-use unalike::storage::{SegmentStore, StoreError, StoreIdentity};
+use unalike::storage::{FormatOwner, SegmentStore, StoreError, StoreIdentity, bind_format, check_format};
 use unalike::{
-    Batch, Clock, Error, ErrorKind, Formatted, ID_MAX, Ids, Mode, RandomIds, Sequence, SequenceOptions, Snowflake,
-    SnowflakeOptions, SystemClock,
+    Batch, Clock, Error, ErrorKind, Format, Formatted, ID_MAX, Ids, Mode, RandomIds, Sequence, SequenceOptions,
+    Snowflake, SnowflakeOptions, SystemClock,
 };
 
 use crate::config::Config;
@@ -74,6 +74,8 @@ pub(crate) struct Service {
     formats: Formats,
     /// The snowflakes among them.
     formatted: HashMap<String, Formatted>,
+    /// Tags with sub-keys for which the store was found to have no format.
+    unformatted: Mutex<HashSet<String>>,
     /// UUIDs and ULIDs, which need none of the above.
     pub(crate) random_ids: RandomIds,
     /// How the open tags last without the store.
@@ -140,6 +142,7 @@ impl Service {
         }
         for (tag, shown) in &formats.tags {
             check_stored(stores.segments().as_ref(), tag, shown).await?;
+            check_bound(check_format(stores.segments().as_ref(), FormatOwner::Tag(tag), shown.format())).await?;
         }
         let watch = Arc::<StoreWatch>::default();
         let store: Arc<dyn SegmentStore> =
@@ -158,6 +161,7 @@ impl Service {
         for (name, options) in config.snowflakes()? {
             let snowflake = open_snowflake(&ids, &name, options).await?;
             if let Some(shown) = formats.snowflakes.get(&name) {
+                check_bound(bind_format(&*store, FormatOwner::Snowflake(&name), shown.format())).await?;
                 formatted.insert(name.clone(), snowflake.formatted(Arc::clone(shown.format()))?);
             }
             snowflakes.insert(name, snowflake);
@@ -168,6 +172,7 @@ impl Service {
             snowflakes,
             formats,
             formatted,
+            unformatted: Mutex::default(),
             random_ids: RandomIds::new(),
             covers: Covers::new(),
             flakes: Flakes::default(),
@@ -198,11 +203,34 @@ impl Service {
         // What is shown of its ids bounds them, also where they are asked for bare.
         let id_max = self.shown(tag).map(|shown| shown.format().id_max()).filter(|id_max| *id_max < ID_MAX);
         let options = SequenceOptions { id_max, ..SequenceOptions::default() };
-        self.check_openable(tag, sub)?;
+        let is_open = self.check_openable(tag, sub)?;
+        if !is_open && self.shown(tag).is_none() {
+            self.check_unformatted(tag, sub).await?;
+        }
         match sub {
             None => self.ids.sequence(tag, options).await,
             Some(SubKey(sub)) => self.ids.sequence_of(tag, sub, options).await,
         }
+    }
+
+    /// Refuses to open a tag that was shown in a format, and of which no format is configured any more: its bare
+    /// numbers may be what other numbers were shown as.
+    async fn check_unformatted(&self, tag: &str, sub: Option<SubKey<'_>>) -> Result<(), Error> {
+        let known = || self.unformatted.lock().unwrap_or_else(PoisonError::into_inner);
+        if sub.is_some() && known().contains(tag) {
+            return Ok(());
+        }
+        let plain = Format::default();
+        let checked = check_format(self.store(), FormatOwner::Tag(tag), &plain);
+        match tokio::time::timeout(self.check_max, checked).await {
+            Ok(Ok(())) if sub.is_some() => drop(known().insert(tag.to_owned())),
+            Ok(Err(source @ StoreError::FormatBound { .. })) => {
+                return Err(ErrorKind::Store { name: tag.to_owned(), source: Arc::new(source) }.into());
+            }
+            // The store will say it of the tag as well.
+            Ok(_) | Err(_) => {}
+        }
+        Ok(())
     }
 
     /// Whether there is a tag of this name.
@@ -279,19 +307,19 @@ impl Service {
         done.map_err(IssueError::OfSnowflake)
     }
 
-    /// Refuses to look a tag up that is not open while the store is known to be down.
-    fn check_openable(&self, tag: &str, sub: Option<SubKey<'_>>) -> Result<(), Error> {
+    /// Refuses to look a tag up that is not open while the store is known to be down; answers whether it is open.
+    fn check_openable(&self, tag: &str, sub: Option<SubKey<'_>>) -> Result<bool, Error> {
         let open = match sub {
             None => self.ids.sequence_if_open(tag),
             Some(_) => self.ids.sequence_if_open(&counted_under(tag, sub)),
         };
         if open.is_some() {
-            return Ok(());
+            return Ok(true);
         }
         // What is known of the store is looked at again every second; what tags say, by one request.
         match self.known_down().or_else(|| self.watch.refuses_to_open()) {
             Some(source) => Err(ErrorKind::Store { name: tag.to_owned(), source }.into()),
-            None => Ok(()),
+            None => Ok(false),
         }
     }
 
@@ -612,6 +640,15 @@ async fn check_stored(store: &dyn SegmentStore, tag: &str, shown: &IdFormat) -> 
     match tokio::time::timeout(CHECK_MAX, store.tag(tag)).await {
         Ok(Ok(record)) => check_start(tag, shown, record.options.start),
         Ok(Err(_)) | Err(_) => Ok(()),
+    }
+}
+
+/// Refuses a format that is not the one that the store has. A store that does not answer now says so when ids are asked
+/// for.
+async fn check_bound(compared: impl Future<Output = Result<(), StoreError>>) -> anyhow::Result<()> {
+    match tokio::time::timeout(CHECK_MAX, compared).await {
+        Ok(Err(bound @ StoreError::FormatBound { .. })) => Err(bound.into()),
+        Ok(_) | Err(_) => Ok(()),
     }
 }
 

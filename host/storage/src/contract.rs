@@ -145,6 +145,8 @@ pub async fn segments(fixture: &dyn SegmentFixture) {
     if numbers == Some(StripeNumbers::Counted) {
         check::new_names_begin_above_their_floor(fixture).await;
     }
+    // After it: what is bound is no number that a floor would lift.
+    check::what_is_bound_of_a_format_stays(fixture).await;
 }
 
 /// Runs all of [`lease_checks`].

@@ -164,6 +164,17 @@ pub enum StoreError {
         /// The layout of this request.
         offered: String,
     },
+    /// The ids of a tag or a snowflake were shown under another format before.
+    #[error(
+        "{owner} was shown otherwise before, and two of its ids may be shown alike: {what}. Put the former format back, or \
+         use another name; `unalike tags format` says what can repeat, and accepts the new one"
+    )]
+    FormatBound {
+        /// The tag or the snowflake.
+        owner: String,
+        /// What differs.
+        what: String,
+    },
     /// The leases of the namespace are kept in another place, of which the store has a record.
     #[error("the leases of {namespace:?} are kept {kept}")]
     LeasesElsewhere {
@@ -336,6 +347,7 @@ impl StoreError {
             | Self::TagInvalid { .. }
             | Self::TagLimit { .. }
             | Self::LayoutMismatch { .. }
+            | Self::FormatBound { .. }
             | Self::LeasesElsewhere { .. }
             | Self::PlaceChanged { .. }
             | Self::Corrupt { .. }

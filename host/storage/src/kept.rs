@@ -9,11 +9,11 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use unalike_core::{ID_MAX, RefillPolicy, SUB_SEPARATOR, Segment, StepPolicy, TailRelease};
+use unalike_core::{ID_MAX, NAME_LEN_MAX, RefillPolicy, SUB_SEPARATOR, Segment, StepPolicy, TailRelease};
 
 use crate::{
-    Ceiling, JoinedStripe, SegmentLayer, SegmentStore, StoreError, Stripe, TagCreation, TagOptions, TagRecord,
-    TailsReleased, split_tag, sub_tag,
+    Ceiling, FormatOwner, FormatPart, JoinedStripe, SegmentLayer, SegmentStore, StoreError, Stripe, TagCreation,
+    TagOptions, TagRecord, TailsReleased, split_tag, sub_tag,
 };
 
 /// The tag whose sub-keys are the namespaces of leases that Redis keeps: Unix milliseconds.
@@ -37,6 +37,10 @@ pub const KEPT_FLOOR: &str = "unalike-new-names\u{1f}floor";
 /// is missing, it is 0.
 pub const KEPT_LEASE_FLOOR: &str = "unalike-new-names\u{1f}leases";
 
+/// The tag whose sub-keys are what the formats of tags and snowflakes were first: a row's start says it, and its
+/// numbers mean nothing.
+pub const KEPT_FORMATS: &str = "unalike-formats";
+
 /// Whether the product keeps something for itself under this name.
 ///
 /// Capitals and spaces at the ends make no difference: some tables of other systems take such names for one.
@@ -50,10 +54,18 @@ pub const KEPT_LEASE_FLOOR: &str = "unalike-new-names\u{1f}leases";
 /// ```
 #[must_use]
 pub fn is_kept(name: &str) -> bool {
-    is_kept_time(name) || is_named(split_tag(name).0, split_tag(KEPT_FLOOR).0)
+    let tag = split_tag(name).0;
+    is_kept_time(name) || is_named(tag, split_tag(KEPT_FLOOR).0) || is_named(tag, KEPT_FORMATS)
 }
 
-/// Whether time is granted under this name, and no ids: [`is_kept`] except for [`KEPT_FLOOR`] and [`KEPT_LEASE_FLOOR`].
+/// Whether what is kept under this name is a [format](KEPT_FORMATS).
+#[must_use]
+pub fn is_kept_format(name: &str) -> bool {
+    is_named(split_tag(name).0, KEPT_FORMATS)
+}
+
+/// Whether time is granted under this name, and no ids: [`is_kept`] except for [`KEPT_FLOOR`], [`KEPT_LEASE_FLOOR`] and
+/// the [formats](KEPT_FORMATS).
 ///
 /// ```
 /// use unalike_storage::{KEPT_FLOOR, is_kept_time};
@@ -124,9 +136,38 @@ pub fn time_of_leases(namespace: &str) -> Result<String, StoreError> {
     if namespace.len() <= SUB_LEN_MAX {
         return sub_tag(KEPT_LEASES, namespace);
     }
-    let end = format!("~{:016x}", fnv1a(namespace.as_bytes()));
-    let length = namespace.floor_char_boundary(SUB_LEN_MAX - end.len());
-    sub_tag(KEPT_LEASES, &format!("{}{end}", namespace.split_at(length).0))
+    sub_tag(KEPT_LEASES, &shortened(namespace, SUB_LEN_MAX))
+}
+
+/// The beginning of a name and a hash of it, so many bytes together.
+fn shortened(name: &str, len_max: usize) -> String {
+    let end = format!("~{:016x}", fnv1a(name.as_bytes()));
+    let length = name.floor_char_boundary(len_max - end.len());
+    format!("{}{end}", name.split_at(length).0)
+}
+
+/// The name of a row in which a part of a format is bound; the rows of a part are numbered from 1.
+///
+/// A name that is too long is shortened, as that of [`time_of_leases`] is. Two that have one row would be refused each
+/// other's formats, and nothing else.
+///
+/// # Errors
+/// [`StoreError::TagInvalid`] for a name that no tag and no namespace has.
+pub(crate) fn format_name(owner: FormatOwner<'_>, part: FormatPart, row: u32) -> Result<String, StoreError> {
+    let (kind, name) = match owner {
+        FormatOwner::Tag(name) => ("tag", name),
+        FormatOwner::Snowflake(name) => ("snowflake", name),
+    };
+    let begin = match part {
+        FormatPart::Shape => format!("{kind} {row} shape:"),
+        FormatPart::Key(key_id) => format!("{kind} {row} key {key_id}:"),
+    };
+    let len_max = NAME_LEN_MAX - KEPT_FORMATS.len() - 1 - begin.len();
+    // No new name may end in a space.
+    if name.len() <= len_max && !name.ends_with(char::is_whitespace) {
+        return sub_tag(KEPT_FORMATS, &format!("{begin}{name}"));
+    }
+    sub_tag(KEPT_FORMATS, &format!("{begin}{}", shortened(name, len_max)))
 }
 
 /// FNV-1a: the same in each version of this program, and that is all that is asked of it.
@@ -142,7 +183,13 @@ pub fn validate_public(tag: &str) -> Result<(), StoreError> {
     if !is_kept(tag) {
         return Ok(());
     }
-    let what = if is_kept_time(tag) { "time that is granted to leases and clocks" } else { "the floor of new names" };
+    let what = if is_kept_time(tag) {
+        "time that is granted to leases and clocks"
+    } else if is_kept_format(tag) {
+        "what the ids of tags look like"
+    } else {
+        "the floor of new names"
+    };
     let reason = format!("{what} is kept under this name: use another");
     Err(StoreError::TagInvalid { tag: split_tag(tag).0.to_owned(), reason })
 }
@@ -297,15 +344,40 @@ mod tests {
     }
 
     #[test]
+    fn each_part_of_a_format_has_a_row() {
+        let of = |owner: FormatOwner<'_>, part, row| format_name(owner, part, row).unwrap();
+        let order = FormatOwner::Tag("order");
+        assert_eq!(of(order, FormatPart::Shape, 1), "unalike-formats\u{1f}tag 1 shape:order");
+        assert_eq!(of(order, FormatPart::Key(3), 12), "unalike-formats\u{1f}tag 12 key 3:order");
+        assert_eq!(
+            of(FormatOwner::Snowflake("order"), FormatPart::Shape, 1),
+            "unalike-formats\u{1f}snowflake 1 shape:order"
+        );
+        for name in ["order ".to_owned(), "x".repeat(128), "\u{1f600}".repeat(32)] {
+            let stored = of(FormatOwner::Snowflake(&name), FormatPart::Key(255), 1_000);
+            assert!(stored.len() <= 128 && is_kept(&stored) && !is_kept_time(&stored), "{stored}");
+            assert!(crate::validate_new_tag(&stored).is_ok(), "{stored}");
+            let other = name.replacen(['o', 'x', '\u{1f600}'], "y", 1);
+            assert_ne!(of(FormatOwner::Snowflake(&other), FormatPart::Key(255), 1_000), stored);
+        }
+    }
+
+    #[test]
     fn kept_names_are_found_however_they_are_written() {
         for kept in
             ["redis-leases", "Redis-Leases ", "redis-leases\u{1f}x", "a\u{1f}redis-clock:", "a\u{1f}REDIS-clock:7"]
         {
             assert!(is_kept(kept) && is_kept_time(kept) && validate_public(kept).is_err(), "{kept:?}");
         }
-        for kept in
-            [KEPT_FLOOR, KEPT_LEASE_FLOOR, "unalike-new-names", " Unalike-New-Names", "unalike-new-names\u{1f}x"]
-        {
+        for kept in [
+            KEPT_FLOOR,
+            KEPT_LEASE_FLOOR,
+            "unalike-new-names",
+            " Unalike-New-Names",
+            "unalike-new-names\u{1f}x",
+            KEPT_FORMATS,
+            "Unalike-formats\u{1f}x",
+        ] {
             assert!(is_kept(kept) && !is_kept_time(kept) && validate_public(kept).is_err(), "{kept:?}");
         }
         for other in ["redis-lease", "redis-clock:7", "a\u{1f}redis-clock", "a\u{1f}7", "", "x\u{1f}redis-leases"] {

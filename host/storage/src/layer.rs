@@ -4,7 +4,8 @@ use async_trait::async_trait;
 use unalike_core::{RefillPolicy, Segment, StepPolicy, TailRelease};
 
 use crate::{
-    Ceiling, JoinedStripe, SegmentStore, StoreError, StoreIdentity, Stripe, TagOptions, TagRecord, TailsReleased,
+    Ceiling, FormatBinding, FormatOwner, FormatPart, JoinedStripe, SegmentStore, StoreError, StoreIdentity, Stripe,
+    TagOptions, TagRecord, TailsReleased,
 };
 
 /// A [`SegmentStore`] in front of another one, which changes some requests and passes all others on.
@@ -152,6 +153,15 @@ pub trait SegmentLayer: Send + Sync + 'static {
         self.reach().await?.leave_leases(namespace).await
     }
 
+    async fn bind_format(
+        &self,
+        owner: FormatOwner<'_>,
+        part: FormatPart,
+        binding: FormatBinding,
+    ) -> Result<Option<u64>, StoreError> {
+        self.reach().await?.bind_format(owner, part, binding).await
+    }
+
     fn stripes(&self) -> usize {
         self.below().map_or(1, SegmentStore::stripes)
     }
@@ -262,6 +272,15 @@ impl<L: SegmentLayer> SegmentStore for L {
         SegmentLayer::leave_leases(self, namespace).await
     }
 
+    async fn bind_format(
+        &self,
+        owner: FormatOwner<'_>,
+        part: FormatPart,
+        binding: FormatBinding,
+    ) -> Result<Option<u64>, StoreError> {
+        SegmentLayer::bind_format(self, owner, part, binding).await
+    }
+
     fn stripes(&self) -> usize {
         SegmentLayer::stripes(self)
     }
@@ -323,6 +342,7 @@ mod tests {
         };
         let nameless = [
             "address",
+            "bind_format",
             "check",
             "close",
             "folds_names",

@@ -11,6 +11,7 @@ mod clock_steps;
 #[cfg(feature = "contract")]
 pub mod contract;
 mod error;
+mod formats;
 mod hosts_url;
 mod kept;
 mod layer;
@@ -29,10 +30,14 @@ mod tag_rows;
 
 pub use clock_steps::{ClockSteps, Expiry};
 pub use error::{NotBegun, StoreError};
+pub use formats::{
+    FormatBinding, FormatChange, FormatOwner, FormatPart, bind_format, bind_in_tags, check_format, format_changes,
+    rebind_format,
+};
 pub use hosts_url::{HostsUrl, percent_decode};
 pub use kept::{
-    KEPT_CLOCK, KEPT_FLOOR, KEPT_LEASE_FLOOR, KEPT_LEASES, PublicTags, first_watermark, is_kept, is_kept_time,
-    kept_patterns, time_of_leases, validate_public,
+    KEPT_CLOCK, KEPT_FLOOR, KEPT_FORMATS, KEPT_LEASE_FLOOR, KEPT_LEASES, PublicTags, first_watermark, is_kept,
+    is_kept_format, is_kept_time, kept_patterns, time_of_leases, validate_public,
 };
 pub use layer::SegmentLayer;
 pub use lazy::Lazy;

@@ -24,8 +24,8 @@ use self::members::{Member, When, combined, full_text, is_trouble, with_text};
 use self::numbering::{Numbering, merged};
 use self::words::{lost_data_advice, name, new_set};
 use crate::{
-    Mode, SegmentStore, StoreError, StoreIdentity, Stripe, TagOptions, TagRecord, TailsReleased, split_tag,
-    validate_allocate, validate_policies, validate_raise, validate_tag,
+    FormatBinding, FormatOwner, FormatPart, Mode, SegmentStore, StoreError, StoreIdentity, Stripe, TagOptions,
+    TagRecord, TailsReleased, split_tag, validate_allocate, validate_policies, validate_raise, validate_tag,
 };
 
 pub use self::resize::{hand_over, resize_stripes};
@@ -451,6 +451,56 @@ impl SegmentStore for StripedStore {
         let retired =
             self.in_all(tag, |store, numbering| async move { Ok(numbering.record(store.retire_tag(tag).await?)) });
         retired.await
+    }
+
+    async fn bind_format(
+        &self,
+        owner: FormatOwner<'_>,
+        part: FormatPart,
+        binding: FormatBinding,
+    ) -> Result<Option<u64>, StoreError> {
+        let looked = self.each_up(|store, _| store.bind_format(owner, part, FormatBinding::Look)).await;
+        if looked.iter().all(Result::is_err) {
+            return Err(combined(self.errors(looked)));
+        }
+        let lacks = |looked: &Result<Option<u64>, StoreError>| matches!(looked, Ok(None));
+        let lacking: Vec<&Member> =
+            self.members.iter().zip(&looked).filter(|(_, looked)| lacks(looked)).map(|(member, _)| member).collect();
+        let mut bound = looked.iter().flatten().flatten().next().copied();
+        match binding {
+            FormatBinding::Instead { of, number } if bound == Some(of) => {
+                for member in &self.members {
+                    let in_store = member.ask(When::Insist, |store, _| async move {
+                        // Whatever it is there.
+                        let binding = match store.bind_format(owner, part, FormatBinding::Look).await? {
+                            Some(of) => FormatBinding::Instead { of, number },
+                            None => FormatBinding::First(number),
+                        };
+                        store.bind_format(owner, part, binding).await
+                    });
+                    in_store.await.map_err(|error| needs_all(&member.name(), &error))?;
+                }
+                return Ok(Some(number));
+            }
+            FormatBinding::Instead { .. } => return Ok(bound),
+            FormatBinding::Look if bound.is_none() => return Ok(None),
+            FormatBinding::Look | FormatBinding::First(_) => {}
+        }
+        // One after another, so that the first store decides between those that come first at once. Those that were
+        // down then get what the others have.
+        let mut trouble = None;
+        for member in lacking {
+            let ((FormatBinding::First(number), None) | (_, Some(number))) = (binding, bound) else { break };
+            let first = FormatBinding::First(number);
+            match member.ask(When::Due, |store, _| store.bind_format(owner, part, first)).await {
+                Ok(answer) => bound = bound.or(answer),
+                Err(error) => trouble = Some(error),
+            }
+        }
+        match trouble.filter(|_| bound.is_none()) {
+            Some(error) => Err(error),
+            None => Ok(bound),
+        }
     }
 
     async fn tags(&self, after: Option<&str>, limit: u32) -> Result<Vec<TagRecord>, StoreError> {

@@ -6,7 +6,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use unalike::storage::{SegmentStore, StripedStore, TagOptions};
+use unalike::storage::{
+    FormatBinding, FormatOwner, FormatPart, SegmentStore, StoreError, StripedStore, TagOptions, format_changes,
+    rebind_format, resize_stripes,
+};
 use unalike::{
     Clock, Error, ErrorKind, Format, FormatKey, FormatMisfit, FormatOptions, Formatted, Ids, Layout, Mode, Restart,
     SequenceOptions, SnowflakeOptions, Spread, WriteError,
@@ -386,4 +389,105 @@ async fn a_sequence_ends_before_its_texts_are_too_long() {
     // The next day has numbers again.
     clock.set(MIDNIGHT_MS);
     assert_eq!(orders.next(None).await.unwrap(), "20261123-01");
+}
+
+/// Each of these differs from the first in one line.
+#[tokio::test]
+async fn a_tag_is_shown_in_the_format_that_it_had_first_and_no_other_process_shows_it_otherwise() {
+    let clock = HandClock::at(MIDNIGHT_MS);
+    let store = store_with(&clock);
+    let keys = [FormatKey { id: 1, secret: 0x5a3c_0b9d_1e7f_4826_a1b2_c3d4_e5f6_0718 }];
+    let template = "ORD-{yyyyMMdd}-{id:08}";
+    let first = FormatOptions { bits: 24, key_id_bits: 2, keys: &keys, context: "order", ..daily(template) };
+    let others = [FormatKey { secret: 7, ..keys[0] }];
+    let later = [FormatKey { id: 2, secret: 7 }, keys[0]];
+    let changed = [
+        (FormatOptions { template: "{yyyyMMdd}-{id:08}", ..first }, "the template is another one"),
+        (FormatOptions { restart: Restart::Never, ..first }, "the restart was day, and is never"),
+        (FormatOptions { bits: 26, ..first }, "the bits of a permuted number were 24, and are 26"),
+        (FormatOptions { gene_bits: 2, ..first }, "the bits of the gene were 0, and are 2"),
+        (FormatOptions { key_id_bits: 3, ..first }, "the bits of a key's id were 2, and are 3"),
+        (FormatOptions { keys: &others, ..first }, "the key 1 has another secret or context"),
+        (FormatOptions { context: "orders", ..first }, "the key 1 has another secret or context"),
+    ];
+    let open_as = async |options: &FormatOptions<'_>| {
+        let ids = open(&store, &clock).await;
+        ids.formatted("order", None, SequenceOptions::default(), Format::new(options).unwrap()).await
+    };
+    // Where a format is refused at first, nothing is bound of it.
+    assert!(open_as(&first).await.unwrap().next(None).await.is_ok());
+    for _ in 0..2 {
+        for (options, said) in &changed {
+            let refused = kind(open_as(options).await);
+            let ErrorKind::Store { source, .. } = &refused else { panic!("{refused:?}") };
+            assert!(matches!(&**source, StoreError::FormatBound { what, .. } if what == said), "{source} for {said}");
+        }
+    }
+    let ids = open(&store, &clock).await;
+    let orders = formatted(&ids, "order", None, &first).await;
+    let refused = ids.formatted("order", Some("shop"), SequenceOptions::default(), Format::new(&changed[0].0).unwrap());
+    assert!(matches!(kind(refused.await), ErrorKind::Store { .. }), "a sub-key is shown as its tag");
+    // The zone of the date, a key more and a key less repeat nothing.
+    for options in [
+        FormatOptions { utc_offset_minutes: 0, ..first },
+        FormatOptions { keys: &later, ..first },
+        FormatOptions { keys: &later[..1], ..first },
+    ] {
+        assert!(open_as(&options).await.unwrap().next(None).await.is_ok(), "{options:?}");
+    }
+    assert!(orders.next(None).await.is_ok());
+    // Whoever knows what repeats binds another one, and the first is the other one then.
+    let other = Format::new(&changed[0].0).unwrap();
+    let changes = format_changes(&*store, FormatOwner::Tag("order"), &other).await.unwrap();
+    rebind_format(&*store, FormatOwner::Tag("order"), &other, &changes).await.unwrap();
+    assert!(open_as(&changed[0].0).await.unwrap().next(None).await.unwrap().starts_with("2026"));
+    assert!(matches!(kind(open_as(&first).await), ErrorKind::Store { .. }));
+}
+
+/// Each process by itself.
+#[tokio::test]
+async fn of_formats_that_come_first_at_once_one_is_shown() {
+    let clock = HandClock::at(MIDNIGHT_MS);
+    let store = store_with(&clock);
+    let mut all = Vec::new();
+    for number in 0..16_u8 {
+        let ids = open(&store, &clock).await;
+        let template = format!("{}{{id}}", char::from(b'A' + number % 8));
+        all.push(tokio::spawn(async move {
+            let format = Format::new(&FormatOptions { template: &template, ..FormatOptions::default() }).unwrap();
+            ids.formatted("order", None, SequenceOptions::default(), format).await?.next(None).await
+        }));
+    }
+    let mut shown = BTreeSet::new();
+    for one in all {
+        match one.await.unwrap() {
+            Ok(text) => assert!(shown.insert(text)),
+            Err(error) => assert!(error.to_string().contains("the template is another one"), "{error}"),
+        }
+    }
+    let first: BTreeSet<_> = shown.iter().map(|text| &text[..1]).collect();
+    assert_eq!((first.len(), shown.len()), (1, 2), "{shown:?}");
+}
+
+/// Stripes agree on what was bound in any of them, and hand it on to those that a resize makes.
+#[tokio::test]
+async fn what_is_bound_in_one_stripe_is_bound_in_all() {
+    let clock = HandClock::at(MIDNIGHT_MS);
+    let stores: Vec<Arc<dyn SegmentStore>> = (0..3).map(|_| store_with(&clock) as Arc<dyn SegmentStore>).collect();
+    let (owner, shape) = (FormatOwner::Tag("order"), FormatPart::Shape);
+    let bound_in =
+        async |store: &Arc<dyn SegmentStore>| store.bind_format(owner, shape, FormatBinding::Look).await.unwrap();
+    let striped = StripedStore::open(stores[..2].to_vec()).await.unwrap();
+    // The other one was down.
+    let place = stores[1].stripe().await.unwrap().unwrap();
+    let second = stores[1].join_stripe(&place).await.unwrap().store;
+    second.bind_format(owner, shape, FormatBinding::First(7)).await.unwrap();
+    assert_eq!(striped.bind_format(owner, shape, FormatBinding::First(8)).await.unwrap(), Some(7));
+    assert_eq!(bound_in(&stores[0]).await, Some(7));
+    let accepted = FormatBinding::Instead { of: 7, number: 9 };
+    assert_eq!(striped.bind_format(owner, shape, accepted).await.unwrap(), Some(9));
+    resize_stripes(&stores[..2], &stores, 0).await.unwrap();
+    for store in &stores {
+        assert_eq!(bound_in(store).await, Some(9));
+    }
 }

@@ -587,3 +587,102 @@ fn secrets_are_nowhere_to_be_read() -> anyhow::Result<()> {
     }
     Ok(())
 }
+
+/// Each format differs in one line from the one before.
+#[test]
+fn one_line_of_the_configuration_that_differs_repeats_nothing() -> anyhow::Result<()> {
+    let daily = "[tags.order]\ntemplate = \"ORD-{yyyyMMdd}-{id:06}\"\n";
+    let (directory, arguments) = configured(&format!("{daily}restart = \"day\"\n"))?;
+    let server = Server::start_in(Arc::clone(&directory), arguments.clone())?;
+    let first = ids(&server.client(), "/v1/sequences/order/ids?count=3");
+    drop(server);
+    let configure = |text: &str| std::fs::write(directory.path().join("unalike.toml"), text);
+    for (changed, said) in [
+        (daily.to_owned(), "the restart was day, and is never"),
+        (format!("{}restart = \"day\"\n", daily.replace(":06", ":07")), "the template is another one"),
+        (format!("{daily}restart = \"day\"\ngene_bits = 4\n"), "the bits of the gene were 0, and are 4"),
+    ] {
+        configure(&changed)?;
+        for arguments in [&["serve", "--listen", "127.0.0.1:0"][..], &["next", "order"]] {
+            let refused = command(directory.path(), arguments);
+            assert!(refused.code == Some(1) && refused.stderr.contains(said), "{arguments:?}: {refused:?}");
+        }
+        let refused = command(directory.path(), &["tags", "format", "order"]);
+        assert!(refused.code == Some(1) && refused.stdout.contains(said), "{refused:?}");
+        assert!(refused.stderr.contains("nothing was changed"), "{refused:?}");
+    }
+    // Nobody shows its bare numbers either.
+    configure("")?;
+    let refused = command(directory.path(), &["next", "order"]);
+    assert!(refused.code == Some(1) && refused.stderr.contains("was shown otherwise before"), "{refused:?}");
+    let server = Server::start_in(Arc::clone(&directory), arguments.clone())?;
+    for path in ["/v1/sequences/order/ids", "/v1/sequences/order/ids?sub=shop", "/v1/sequences/order/ids?count=2"] {
+        let answer = server.get(path)?;
+        assert_eq!(answer.problem()?, "store-refused", "{path}");
+    }
+    assert_eq!(texts(&server.get("/v1/sequences/other/ids")?), ["1"]);
+    drop(server);
+    // As before, it goes on.
+    configure(&format!("{daily}restart = \"day\"\nutc_offset = \"+00:00\"\n"))?;
+    let server = Server::start_in(Arc::clone(&directory), arguments.clone())?;
+    let again = ids(&server.client(), "/v1/sequences/order/ids?count=3");
+    assert!(again.iter().all(|id| !first.contains(id)), "{first:?}, {again:?}");
+    drop(server);
+    // Whoever accepts what repeats goes on with it.
+    configure(daily)?;
+    let accepted = ok(directory.path(), &["tags", "format", "order", "--accept"]);
+    assert!(accepted.contains("whole texts") && accepted.contains("accepted"), "{accepted}");
+    assert!(ok(directory.path(), &["tags", "format", "order"]).contains("nothing repeats"));
+    assert!(ok(directory.path(), &["next", "order"]).starts_with("ORD-"));
+    let listed = ok(directory.path(), &["tags", "list"]);
+    assert!(listed.contains("order") && !listed.contains("unalike-formats"), "{listed}");
+    Ok(())
+}
+
+/// Of a tag, and of a snowflake.
+#[test]
+fn another_secret_under_the_number_of_a_key_is_refused() -> anyhow::Result<()> {
+    let keyed = |keys: &str, secrets: &[&str]| {
+        let secrets = secrets.iter().map(|secret| format!("[keys.{}]\nsecret = \"{}\"\n", &secret[..1], &secret[1..]));
+        secrets.collect::<String>()
+            + &format!(
+                "[tags.order]\nkeys = {keys}\nbits = 24\n[snowflakes.web]\nlayout = \"cosid-53\"\nkeys = {keys}\n"
+            )
+    };
+    let (first, second) = (format!("1{SECRET_1}"), format!("2{SECRET_2}"));
+    let (directory, arguments) = configured(&keyed("[1]", &[&first]))?;
+    let server = Server::start_in(Arc::clone(&directory), arguments.clone())?;
+    let shown = ids(&server.client(), "/v1/sequences/order/ids?count=50");
+    ids(&server.client(), "/v1/snowflakes/web/ids");
+    drop(server);
+    let configure = |text: &str| std::fs::write(directory.path().join("unalike.toml"), text);
+    configure(&keyed("[1]", &[&format!("1{SECRET_2}")]))?;
+    for arguments in [&["serve", "--listen", "127.0.0.1:0"][..], &["next", "order"]] {
+        let refused = command(directory.path(), arguments);
+        let says = |what: &str| refused.stderr.contains(what);
+        assert!(refused.code == Some(1) && says("the key 1 has another secret or context"), "{refused:?}");
+        assert!(!says(SECRET_1) && !says(SECRET_2), "{refused:?}");
+    }
+    for arguments in [["tags", "format", "order"].to_vec(), ["tags", "format", "web", "--snowflake"].to_vec()] {
+        let refused = command(directory.path(), &arguments);
+        assert!(
+            refused.code == Some(1) && refused.stdout.contains("a new secret needs a number of its own"),
+            "{refused:?}"
+        );
+    }
+    // The snowflake alone.
+    let without_tag = keyed("[1]", &[&format!("1{SECRET_2}")]).replace("[tags.order]\nkeys = [1]\nbits = 24\n", "");
+    configure(&without_tag)?;
+    let refused = command(directory.path(), &["serve", "--listen", "127.0.0.1:0"]);
+    assert!(
+        refused.code == Some(1) && refused.stderr.contains("the snowflake \"web\" was shown otherwise"),
+        "{refused:?}"
+    );
+    // A number of its own is what a new secret needs.
+    configure(&keyed("[2, 1]", &[&first, &second]))?;
+    let server = Server::start_in(Arc::clone(&directory), arguments)?;
+    let rotated = ids(&server.client(), "/v1/sequences/order/ids?count=50");
+    assert!(rotated.iter().all(|id| !shown.contains(id)));
+    ids(&server.client(), "/v1/snowflakes/web/ids");
+    Ok(())
+}

@@ -667,6 +667,20 @@ pub(crate) enum TagsCommand {
         #[arg(long)]
         yes: bool,
     },
+    /// Compare how a tag's ids are shown with what the store has of it, and say what can repeat
+    ///
+    /// The store keeps the first format that a tag was shown in, and refuses another. --accept binds the configured one
+    /// in its place; restart all programs then that show ids of the tag.
+    Format {
+        /// Its name, in [tags] of the configuration
+        tag: String,
+        /// It is the name of a snowflake, in [snowflakes]
+        #[arg(long)]
+        snowflake: bool,
+        /// Show its ids as configured from now on, whatever repeats
+        #[arg(long)]
+        accept: bool,
+    },
     /// Continue in --store where the tags of another store end
     ///
     /// Each tag is ended in the other store, for every program that uses it, in the transaction that reads it, and then

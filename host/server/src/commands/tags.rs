@@ -1,15 +1,22 @@
 //! `unalike tags`: tags listed, shown, created, changed and raised.
 
-use anyhow::Context;
-use unalike::ID_MAX;
-use unalike::storage::{Ceiling, Mode, SegmentStore, TagOptions, TagRecord, split_tag};
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use anyhow::{Context, ensure};
+use unalike::storage::{
+    Ceiling, FormatChange, FormatOwner, FormatPart, Mode, SegmentStore, TagOptions, TagRecord, format_changes,
+    rebind_format, split_tag,
+};
+use unalike::{Format, ID_MAX};
 
 use crate::commands::arguments::TagsCommand;
 use crate::commands::import;
 use crate::commands::policies::{refill_text, step_text};
-use crate::commands::print::{PAGE, Table};
+use crate::commands::print::{PAGE, Table, print};
 use crate::config::Config;
 use crate::config::channels::ChannelConfig;
+use crate::config::formats::Secrets;
 use crate::config::names::{plain_tag, stored_name};
 use crate::service::stores::{Purpose, Stores};
 use crate::service::tags::{change_tag, check_raise_of, reached, unchanged};
@@ -18,6 +25,10 @@ use crate::service::tags::{change_tag, check_raise_of, reached, unchanged};
 pub(crate) async fn tags(config: Config, command: TagsCommand) -> anyhow::Result<()> {
     if let TagsCommand::Import(arguments) = &command {
         return import::import(&config, arguments).await;
+    }
+    if let TagsCommand::Format { tag, snowflake, accept } = &command {
+        let owner = if *snowflake { FormatOwner::Snowflake(tag) } else { FormatOwner::Tag(tag) };
+        return format(&config, owner, *accept).await;
     }
     let begins = matches!(command, TagsCommand::Create { .. });
     let stores = Stores::open(&config, if begins { Purpose::Command } else { Purpose::LookingInto }).await?;
@@ -84,12 +95,59 @@ async fn run(stores: &Stores, command: TagsCommand) -> anyhow::Result<()> {
             }
             raised
         }
-        // It opens more than one store.
-        TagsCommand::Import(_) => return Ok(()),
+        // What opens its stores itself.
+        TagsCommand::Import(_) | TagsCommand::Format { .. } => return Ok(()),
     };
     let mut table = Table::new(TAG_COLUMNS);
     table.add(tag_row(&record));
     table.print()
+}
+
+/// `unalike tags format`
+async fn format(config: &Config, owner: FormatOwner<'_>, accept: bool) -> anyhow::Result<()> {
+    let formats = config.formats(&Secrets::read(&config.keys)?)?;
+    let shown = match owner {
+        FormatOwner::Tag(tag) => formats.tags.get(tag),
+        FormatOwner::Snowflake(name) => formats.snowflakes.get(name),
+    };
+    let shown = shown.map_or_else(|| Arc::new(Format::default()), |shown| Arc::clone(shown.format()));
+    let stores = Stores::open(config, if accept { Purpose::Command } else { Purpose::LookingInto }).await?;
+    let done = compare(stores.segments().as_ref(), owner, &shown, accept).await;
+    stores.close().await;
+    done
+}
+
+async fn compare(store: &dyn SegmentStore, owner: FormatOwner<'_>, shown: &Format, accept: bool) -> anyhow::Result<()> {
+    let changes = format_changes(store, owner, shown).await?;
+    if changes.is_empty() {
+        return print(&format!("{owner} is shown as before, or the store has no format of it: nothing repeats\n"));
+    }
+    let mut text = format!("{owner} was shown otherwise before:\n");
+    for change in FormatChange::to_tell(&changes) {
+        writeln!(text, "- {change}: {}", what_repeats(change))?;
+    }
+    print(&text)?;
+    ensure!(accept, "nothing was changed: put the former format back, or add --accept if nobody minds what repeats");
+    rebind_format(store, owner, shown, &changes).await?;
+    print("accepted: restart all programs that show ids of it, since those that run go on as before\n")
+}
+
+/// What can be shown twice after a change.
+fn what_repeats(change: &FormatChange) -> &'static str {
+    let FormatPart::Shape = change.part else {
+        return "its numbers are others, and many of them were shown before; a new secret needs a number of its own (id), \
+                and then nothing repeats";
+    };
+    let Some(changes) = change.shape_changes() else { return "this release cannot say what repeats" };
+    if changes.only_adds_keys() {
+        "nothing repeats"
+    } else if changes.in_restart() {
+        "numbers come again that were counted before, and with them whole texts, unless their templates differ"
+    } else if changes.in_numbers() {
+        "other numbers are shown for the ids, and many of them were shown before"
+    } else {
+        "no number comes again; a text does if both templates can make it, as A{id} and A1{id} do"
+    }
 }
 
 async fn list(store: &dyn SegmentStore, mut after: Option<String>, limit: u64) -> anyhow::Result<()> {

@@ -3,12 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use futures_util::future::join_all;
 use tokio::sync::oneshot;
+use unalike_core::NAME_LEN_MAX;
 
 use super::{SegmentFixture, abandoned_after, expected, refused};
 use crate::{
-    AdaptiveStep, ID_MAX, KEPT_CLOCK, KEPT_FLOOR, KEPT_LEASES, Mode, RefillPolicy, Segment, SegmentStore, StepPolicy,
-    StoreError, Stripe, StripeNumbers, TagCreation, TagOptions, TagRecord, TailRelease, split_tag, sub_tag,
+    AdaptiveStep, FormatBinding, FormatOwner, FormatPart, ID_MAX, KEPT_CLOCK, KEPT_FLOOR, KEPT_LEASES, Mode,
+    RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, Stripe, StripeNumbers, TagCreation, TagOptions,
+    TagRecord, TailRelease, split_tag, sub_tag,
 };
 
 type Client = Arc<dyn SegmentStore>;
@@ -873,6 +876,61 @@ pub async fn new_names_begin_above_their_floor(fixture: &dyn SegmentFixture) {
         assert_eq!((created.options.start, created.watermark), (500, ID_MAX));
         let error = refused(client.allocate(name, 1, 0).await, "a grant where no number is left");
         assert!(matches!(error, StoreError::Exhausted { .. }), "{error:?}");
+    }
+}
+
+/// What is bound of a format stays, also over a restart, until somebody who knows it binds another; of several that
+/// come first at once, one is.
+pub async fn what_is_bound_of_a_format_stays(fixture: &dyn SegmentFixture) {
+    let none_created = TagCreation { on_first_use: false, tags_max: 1 };
+    let client = fixture.segment_client(none_created).await;
+    let (owner, shape) = (FormatOwner::Tag("contract.format"), FormatPart::Shape);
+    let bound = |answer: Result<Option<u64>, StoreError>| expected(answer, "binding a format");
+    let (look, instead) = (FormatBinding::Look, |of, number| FormatBinding::Instead { of, number });
+    assert_eq!(bound(client.bind_format(owner, shape, look).await), None, "nothing is bound at first");
+    assert_eq!(bound(client.bind_format(owner, shape, instead(1, 2)).await), None, "nor in the place of nothing");
+    let first = bound(client.bind_format(owner, shape, FormatBinding::First(ID_MAX)).await);
+    if first.is_none() {
+        // It keeps no formats.
+        return;
+    }
+    assert_eq!(first, Some(ID_MAX));
+    assert_eq!(bound(client.bind_format(owner, shape, FormatBinding::First(1)).await), first);
+    let others = [
+        (owner, FormatPart::Key(1)),
+        (FormatOwner::Snowflake("contract.format"), shape),
+        (FormatOwner::Tag("f"), shape),
+    ];
+    for ((owner, part), number) in others.into_iter().zip([1, 2, 1 << 62]) {
+        assert_eq!(bound(client.bind_format(owner, part, look).await), None, "{owner} {part:?}");
+        assert_eq!(bound(client.bind_format(owner, part, FormatBinding::First(number)).await), Some(number));
+    }
+    let unknown = client.tag("contract.format").await;
+    assert!(matches!(unknown, Err(StoreError::TagUnknown { .. })), "no tag is made of it: {unknown:?}");
+
+    let longest = "x".repeat(NAME_LEN_MAX);
+    let crowd = (1..=8).map(|number| {
+        let longest = &longest;
+        async move {
+            let client = fixture.segment_client(none_created).await;
+            client.bind_format(FormatOwner::Tag(longest), shape, FormatBinding::First(number)).await
+        }
+    });
+    let answers: Vec<Option<u64>> = join_all(crowd).await.into_iter().map(bound).collect();
+    assert!(
+        answers.iter().all(|answer| answer.is_some() && answers.first() == Some(answer)),
+        "one of them is bound: {answers:?}"
+    );
+
+    drop(client);
+    fixture.restart().await;
+    let client = fixture.segment_client(none_created).await;
+    assert_eq!(bound(client.bind_format(owner, shape, FormatBinding::First(1)).await), first);
+    assert_eq!(bound(client.bind_format(owner, shape, instead(1, 5)).await), first, "another one is bound");
+    for number in [5, ID_MAX, 7] {
+        let before = bound(client.bind_format(owner, shape, look).await).unwrap_or_default();
+        assert_eq!(bound(client.bind_format(owner, shape, instead(before, number)).await), Some(number));
+        assert_eq!(bound(client.bind_format(owner, shape, FormatBinding::First(1)).await), Some(number));
     }
 }
 

@@ -13,7 +13,7 @@ use super::numbering::{Numbering, merged};
 use super::words::{name, new_set};
 use crate::{
     KEPT_FLOOR, KEPT_LEASE_FLOOR, Mode, SegmentStore, StoreError, StoreIdentity, Stripe, StripeNumbers, TagOptions,
-    TagRecord, is_kept_time,
+    TagRecord, is_kept_format, is_kept_time,
 };
 
 /// How many tags are read at once.
@@ -228,6 +228,7 @@ async fn lift(parts: &[Part<'_>], count: u32, floor: u64) -> Result<(), StoreErr
     // Of names that none of the stores knows: `floor`, and what any of them has, which stands for numbers from the
     // start of each name on. As a place in its stripe, a start is less exact by the number of stripes.
     let mut floor_of_names = floor;
+    let mut formats: BTreeMap<String, TagOptions> = BTreeMap::new();
     let mut stores = Vec::new();
     for part in parts {
         let joined = part.store.join_stripe(&part.fence).await.map_err(|error| part.error(error))?;
@@ -238,6 +239,11 @@ async fn lift(parts: &[Part<'_>], count: u32, floor: u64) -> Result<(), StoreErr
             )));
         }
         for record in tags(&joined.store).await.map_err(|error| part.error(error))? {
+            if is_kept_format(&record.tag) {
+                // What a format was is no number of a stripe. A new store that has it already keeps its own.
+                formats.entry(record.tag).or_insert(record.options);
+                continue;
+            }
             let record = part.numbering().record(record);
             if record.tag == KEPT_FLOOR {
                 let inexact = part.numbering().count() + u64::from(count);
@@ -261,10 +267,16 @@ async fn lift(parts: &[Part<'_>], count: u32, floor: u64) -> Result<(), StoreErr
             1 => Numbering::ALONE,
             _ => Numbering::new(&Stripe { set: part.fence.set, index, count }, StripeNumbers::Counted),
         };
-        let all = &all;
+        let (all, formats) = (&all, &formats);
         Some(async move {
             for record in all.values() {
                 lift_tag(store, numbering, record, floor).await.map_err(|error| part.error(error))?;
+            }
+            for (name, options) in formats {
+                match store.create_tag(name, options).await {
+                    Ok(_) | Err(StoreError::TagExists { .. }) => {}
+                    Err(error) => return Err(part.error(error)),
+                }
             }
             // Last, since it lifts the names that are created after it.
             if floor_of_names > 0 {

@@ -15,13 +15,27 @@ use anyhow::{Context, bail, ensure};
 use crate::PATIENCE;
 use crate::hosts::repository;
 
-/// The cargo that built this program, with its own compiler. The `rustc` of rustup, which it would find, takes the
-/// toolchain that a package names in a `rust-toolchain.toml` of its own, as sqlx 0.9.0 does.
+/// The cargo that built this program, with its own compiler, [outside](outside_cargo) of the one that started it.
+///
+/// The `rustc` of rustup, which it would find, takes the toolchain that a package names in a `rust-toolchain.toml` of
+/// its own, as sqlx 0.9.0 does.
 #[must_use]
 pub fn cargo() -> Command {
     let cargo = Path::new(env!("CARGO"));
     let mut command = Command::new(cargo);
-    command.env("RUSTC", cargo.with_file_name("rustc"));
+    outside_cargo(&mut command).env("RUSTC", cargo.with_file_name("rustc"));
+    command
+}
+
+/// Takes away what cargo sets for a test. A cargo that is started with it compiles ring again, and all that stands on
+/// it, and the next one without it once more.
+pub fn outside_cargo(command: &mut Command) -> &mut Command {
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if ["CARGO_PKG_", "CARGO_MANIFEST_", "OUT_DIR"].iter().any(|begin| text.starts_with(begin)) {
+            command.env_remove(&name);
+        }
+    }
     command
 }
 

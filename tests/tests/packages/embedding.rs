@@ -21,15 +21,9 @@ fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
-/// Cargo, without what this test's own cargo has set.
 fn cargo(arguments: &[&str]) -> Command {
     let mut cargo = process::cargo();
     cargo.args(arguments).current_dir(workspace());
-    for (name, _) in std::env::vars_os() {
-        if ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|own| name.to_string_lossy().starts_with(own)) {
-            cargo.env_remove(name);
-        }
-    }
     cargo
 }
 

@@ -12,7 +12,7 @@ use std::process::{Command, Output};
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 use tempfile::TempDir;
-use unalike_tests::process::cargo;
+use unalike_tests::process::{cargo, outside_cargo};
 use unalike_tests::server::target;
 
 /// The crates that are for others, and no more.
@@ -60,6 +60,7 @@ fn unpack(into: &Path) -> Result<()> {
         fs::remove_file(old)?;
     }
     let mut publish = Command::new(workspace().join(".ci/publish"));
+    outside_cargo(&mut publish);
     // A change that is being tested need not be committed; the project below is the build.
     publish.args(["--package", "--allow-dirty"]).env("CARGO_TARGET_DIR", &target);
     succeeded(".ci/publish", publish.output()?)?;

@@ -21,6 +21,7 @@ mod ids;
 mod layouts;
 pub(crate) mod metrics;
 mod openapi;
+mod pace;
 mod problem;
 mod process;
 mod query;

@@ -32,6 +32,7 @@ use tokio::task::coop::unconstrained;
 
 use crate::config::tls::Tls;
 use crate::config::{CONNECTIONS_MAX, Config, HEADERS_ON_STACK};
+use crate::http::pace::Pace;
 use crate::http::{Arrival, Front};
 use crate::service::problem::{Kind, Problem};
 
@@ -84,7 +85,7 @@ enum Phase {
     Request,
     /// Its answer is being written.
     FrontAnswer,
-    /// The client takes no more of it.
+    /// The client takes no more of it, or takes it too slowly.
     Stalled,
     /// Between two requests.
     Idle,
@@ -465,8 +466,14 @@ impl Connections {
         introduce: impl Fn(&mut Request<Incoming>),
     ) -> Served<S> {
         let stream = TokioIo::new(stream);
-        let io =
-            WatchedStream { stream, unread, watched: Arc::clone(watched), all: Arc::clone(self), unreadable: None };
+        let io = WatchedStream {
+            stream,
+            unread,
+            watched: Arc::clone(watched),
+            all: Arc::clone(self),
+            pace: Pace::default(),
+            unreadable: None,
+        };
         let service = service_fn(|mut request| {
             watched.enter(Phase::Request);
             introduce(&mut request);
@@ -645,6 +652,7 @@ struct WatchedStream<S> {
     unread: Bytes,
     watched: Arc<Watched>,
     all: Arc<Connections>,
+    pace: Pace,
     /// The status with which hyper answers what it cannot read: that answer is kept back for one that says why.
     unreadable: Option<StatusCode>,
 }
@@ -671,16 +679,24 @@ impl<S> WatchedStream<S> {
         self.unreadable.is_some()
     }
 
-    fn written<T>(&self, written: Poll<T>) -> Poll<T> {
-        let watched = &self.watched;
-        if written.is_pending() {
-            if watched.is(Phase::FrontAnswer) || watched.is(Phase::Idle) {
-                watched.enter_at(Phase::Stalled, self.now_ms());
+    fn written(&mut self, written: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        match &written {
+            Poll::Pending if self.watched.is(Phase::FrontAnswer) || self.watched.is(Phase::Idle) => self.stalls(),
+            Poll::Pending => {}
+            Poll::Ready(taken) => {
+                self.pace.took(*taken.as_ref().unwrap_or(&0), self.now_ms());
+                if self.watched.is(Phase::Stalled) {
+                    self.watched.enter(Phase::FrontAnswer);
+                }
             }
-        } else if watched.is(Phase::Stalled) {
-            watched.enter(Phase::FrontAnswer);
         }
         written
+    }
+
+    /// Too slow a client does not stall anew with each byte that it takes.
+    fn stalls(&mut self) {
+        let behind_since_ms = self.pace.waits(self.now_ms());
+        self.watched.enter_at(Phase::Stalled, behind_since_ms);
     }
 }
 
@@ -722,8 +738,11 @@ impl<S: AsyncWrite + Unpin> Write for WatchedStream<S> {
         let flushed = Pin::new(&mut self.stream).poll_flush(context);
         // TLS takes an answer into a buffer of its own: whether the client takes it, only this tells.
         match (flushed.is_ready(), self.watched.phase()) {
-            (true, Phase::FrontAnswer | Phase::Stalled) => self.watched.enter_at(Phase::Idle, self.now_ms()),
-            (false, Phase::FrontAnswer) => self.watched.enter_at(Phase::Stalled, self.now_ms()),
+            (true, Phase::FrontAnswer | Phase::Stalled) => {
+                self.pace.done();
+                self.watched.enter_at(Phase::Idle, self.now_ms());
+            }
+            (false, Phase::FrontAnswer) => self.stalls(),
             _ => {}
         }
         flushed

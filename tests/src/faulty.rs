@@ -8,9 +8,9 @@ use async_trait::async_trait;
 use tokio::sync::Notify;
 use unalike_memory::MemoryStore;
 use unalike_storage::{
-    FormatBinding, FormatOwner, FormatPart, GrantId, JoinedStripe, Lease, LeaseAcquire, LeaseExtend, LeaseRecord,
-    LeaseStore, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, StoreIdentity, Stripe, StripeNumbers,
-    TagOptions, TagRecord, TailRelease, TailsReleased, bind_in_tags,
+    GrantId, JoinedStripe, Lease, LeaseAcquire, LeaseExtend, LeaseRecord, LeaseStore, RefillPolicy, Segment,
+    SegmentStore, StepPolicy, StoreError, StoreIdentity, Stripe, StripeNumbers, TagOptions, TagRecord, TailRelease,
+    TailsReleased,
 };
 
 /// A [`MemoryStore`] behind a bad network.
@@ -244,13 +244,8 @@ impl SegmentStore for FaultyStore {
         self.leave(())
     }
 
-    async fn bind_format(
-        &self,
-        owner: FormatOwner<'_>,
-        part: FormatPart,
-        binding: FormatBinding,
-    ) -> Result<Option<u64>, StoreError> {
-        bind_in_tags(self, owner, part, binding).await
+    fn keeps_formats(&self) -> bool {
+        true
     }
 
     async fn stripe(&self) -> Result<Option<Stripe>, StoreError> {

@@ -7,10 +7,9 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, timeout_at};
 use unalike_storage::{
-    FormatBinding, FormatOwner, FormatPart, ID_MAX, JoinedStripe, KEPT_FLOOR, KEPT_LEASES, Mode, PolicyColumns,
-    RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, StoreIdentity, Stripe, StripeNumbers, TagCreation,
-    TagOptions, TagRecord, TagRows, TailRelease, bind_in_tags, first_watermark, is_kept_time, split_tag,
-    validate_policies, validate_raise, validate_tag,
+    ID_MAX, JoinedStripe, KEPT_FLOOR, KEPT_LEASES, Mode, PolicyColumns, RefillPolicy, Segment, SegmentStore,
+    StepPolicy, StoreError, StoreIdentity, Stripe, StripeNumbers, TagCreation, TagOptions, TagRecord, TagRows,
+    TailRelease, first_watermark, is_kept_time, split_tag, validate_policies, validate_raise, validate_tag,
 };
 
 use crate::cluster::{Doing, Expected};
@@ -503,13 +502,8 @@ impl SegmentStore for Tags {
         listed.iter().map(record).collect()
     }
 
-    async fn bind_format(
-        &self,
-        owner: FormatOwner<'_>,
-        part: FormatPart,
-        binding: FormatBinding,
-    ) -> Result<Option<u64>, StoreError> {
-        bind_in_tags(self, owner, part, binding).await
+    fn keeps_formats(&self) -> bool {
+        true
     }
 
     async fn identity(&self) -> Result<Option<StoreIdentity>, StoreError> {

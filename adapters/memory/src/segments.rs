@@ -5,10 +5,9 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use unalike_storage::{
-    FormatBinding, FormatOwner, FormatPart, ID_MAX, JoinedStripe, KEPT_FLOOR, LeasesKept, RefillPolicy, Segment,
-    SegmentStore, StepPolicy, StoreError, StoreIdentity, Stripe, StripeNumbers, TagOptions, TagRecord, TailRelease,
-    bind_in_tags, first_watermark, split_tag, validate_allocate, validate_new_tag, validate_policies, validate_raise,
-    validate_tag,
+    ID_MAX, JoinedStripe, KEPT_FLOOR, LeasesKept, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError,
+    StoreIdentity, Stripe, StripeNumbers, TagOptions, TagRecord, TailRelease, first_watermark, split_tag,
+    validate_allocate, validate_new_tag, validate_policies, validate_raise, validate_tag,
 };
 
 use crate::{MemoryStore, State};
@@ -228,13 +227,8 @@ impl SegmentStore for MemoryStore {
         Ok(())
     }
 
-    async fn bind_format(
-        &self,
-        owner: FormatOwner<'_>,
-        part: FormatPart,
-        binding: FormatBinding,
-    ) -> Result<Option<u64>, StoreError> {
-        bind_in_tags(self, owner, part, binding).await
+    fn keeps_formats(&self) -> bool {
+        true
     }
 
     async fn stripe(&self) -> Result<Option<Stripe>, StoreError> {

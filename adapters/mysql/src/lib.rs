@@ -807,6 +807,10 @@ impl SegmentStore for MysqlStore {
         leases::leave(&self.database, &self.options, namespace).await
     }
 
+    fn keeps_formats(&self) -> bool {
+        self.segments.keeps_formats()
+    }
+
     async fn bind_format(
         &self,
         owner: FormatOwner<'_>,

@@ -9,10 +9,10 @@ use async_trait::async_trait;
 use sqlx::mysql::MySqlRow;
 use sqlx::{AssertSqlSafe, Row as _};
 use unalike_storage::{
-    FormatBinding, FormatOwner, FormatPart, ID_MAX, JoinedStripe, KEPT_FLOOR, KEPT_LEASES, Mode, PolicyColumns,
-    RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, Stripe, StripeNumbers, TagCreation, TagOptions,
-    TagRecord, TagRows, TailRelease, bind_in_tags, first_watermark, is_kept, kept_patterns, random_128, split_tag,
-    validate_new_tag, validate_policies, validate_raise, validate_tag,
+    ID_MAX, JoinedStripe, KEPT_FLOOR, KEPT_LEASES, Mode, PolicyColumns, RefillPolicy, Segment, SegmentStore,
+    StepPolicy, StoreError, Stripe, StripeNumbers, TagCreation, TagOptions, TagRecord, TagRows, TailRelease,
+    first_watermark, is_kept, kept_patterns, random_128, split_tag, validate_new_tag, validate_policies,
+    validate_raise, validate_tag,
 };
 
 use crate::database::{Database, Statement, Turn, number};
@@ -150,12 +150,12 @@ const LIFT_ALL: [&str; 2] = lift!(
     "watermark + LEAST(?, 9223372036854775807 - watermark)",
     "IF(stripe_set = ?, watermark, GREATEST(watermark, ?)) \
      + LEAST(?, 9223372036854775807 - IF(stripe_set = ?, watermark, GREATEST(watermark, ?)))",
-    "NOT (tag LIKE ? OR tag = ? OR tag LIKE ?)"
+    "NOT (tag LIKE ? OR tag = ? OR tag LIKE ? OR tag LIKE ?)"
 );
 
 /// The greatest number that was granted under a tag of users, but for tags that have ended.
 const REACHED: &str = "SELECT watermark FROM unalike_tag WHERE watermark < 9223372036854775807 \
-    AND NOT (tag LIKE ? OR tag = ? OR tag LIKE ?) ORDER BY watermark DESC LIMIT 1";
+    AND NOT (tag LIKE ? OR tag = ? OR tag LIKE ? OR tag LIKE ?) ORDER BY watermark DESC LIMIT 1";
 
 /// The time that was granted to leases: so many ms ahead of the server's clock, unless it is there.
 const LIFT_LEASES: [&str; 2] = lift!(
@@ -170,6 +170,9 @@ const LIFT_CLOCKS: [&str; 2] = lift!(
     "watermark + LEAST(?, 9223372036854775807 - watermark)",
     "tag LIKE ?"
 );
+
+/// What the formats of tags were: rows of the new era, and the same numbers.
+const KEEP_FORMATS: [&str; 2] = lift!("watermark", "watermark", "tag LIKE ?");
 
 const RESTRIPE_ALL: &str = "UPDATE unalike_tag SET stripe_set = ?, stripe_version = version WHERE stripe_set = ?";
 
@@ -253,7 +256,7 @@ pub(crate) async fn lift_all(
     let before = Record::read(recorded).era();
     let has_stripes = schema.has_stripes();
     let at = usize::from(has_stripes);
-    let [leases, clocks] = kept_patterns().map(String::into_bytes);
+    let [leases, clocks, formats] = kept_patterns().map(String::into_bytes);
     let statement = |statements: [&'static str; 2]| sqlx::query(statements.get(at).copied().unwrap_or_default());
     let mut turn = database.begin_alone("lifting all tags").await?.within(MAINTENANCE);
     let stripe = if has_stripes { schema::lock_stripe(&mut turn, database).await? } else { None };
@@ -268,6 +271,11 @@ pub(crate) async fn lift_all(
         }
         turn.execute(kept.bind(pattern.clone())).await?;
     }
+    let mut kept = statement(KEEP_FORMATS);
+    if has_stripes {
+        kept = kept.bind(set.clone());
+    }
+    turn.execute(kept.bind(formats.clone())).await?;
     let mut all = statement(LIFT_ALL);
     // Of `settled`, and of the watermark.
     for _ in 0..2 {
@@ -281,10 +289,10 @@ pub(crate) async fn lift_all(
     if has_stripes {
         all = all.bind(set);
     }
-    let all = all.bind(leases.clone()).bind(KEPT_LEASES.as_bytes()).bind(clocks.clone());
+    let all = all.bind(leases.clone()).bind(KEPT_LEASES.as_bytes()).bind(clocks.clone()).bind(formats.clone());
     let lifted = turn.execute(all).await?.rows_affected();
     if has_stripes {
-        let reached = sqlx::query(REACHED).bind(leases).bind(KEPT_LEASES.as_bytes()).bind(clocks);
+        let reached = sqlx::query(REACHED).bind(leases).bind(KEPT_LEASES.as_bytes()).bind(clocks).bind(formats);
         let rows = turn.rows(reached).await?;
         era.reached = rows.first().map(|row| number(database, row, "watermark")).transpose()?.unwrap_or_default();
     }
@@ -740,13 +748,8 @@ impl SegmentStore for OwnTables {
         rows.iter().map(|row| self.tag_record(row)).collect()
     }
 
-    async fn bind_format(
-        &self,
-        owner: FormatOwner<'_>,
-        part: FormatPart,
-        binding: FormatBinding,
-    ) -> Result<Option<u64>, StoreError> {
-        bind_in_tags(self, owner, part, binding).await
+    fn keeps_formats(&self) -> bool {
+        true
     }
 
     async fn check(&self) -> Result<(), StoreError> {

@@ -7,10 +7,10 @@ use async_trait::async_trait;
 use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 use unalike_storage::{
-    FormatBinding, FormatOwner, FormatPart, ID_MAX, JoinedStripe, KEPT_FLOOR, KEPT_LEASES, Mode, PolicyColumns,
-    RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, StoreIdentity, Stripe, StripeNumbers, TagCreation,
-    TagOptions, TagRecord, TagRows, TailRelease, bind_in_tags, first_watermark, is_kept, kept_patterns, split_tag,
-    validate_new_tag, validate_policies, validate_raise, validate_tag,
+    ID_MAX, JoinedStripe, KEPT_FLOOR, KEPT_LEASES, Mode, PolicyColumns, RefillPolicy, Segment, SegmentStore,
+    StepPolicy, StoreError, StoreIdentity, Stripe, StripeNumbers, TagCreation, TagOptions, TagRecord, TagRows,
+    TailRelease, first_watermark, is_kept, kept_patterns, split_tag, validate_new_tag, validate_policies,
+    validate_raise, validate_tag,
 };
 
 use crate::database::{Database, Statement, Turn, number, signed};
@@ -62,7 +62,7 @@ pub(crate) async fn lift_all(
 ) -> Result<u64, StoreError> {
     let stripe = lock_stripe(turn, database).await?;
     let mark = record.row_mark(stripe.map_or(0, |stripe| stripe.set));
-    let [leases, clocks] = kept_patterns();
+    let [leases, clocks, formats] = kept_patterns();
     let floor = TagOptions::default();
     let floor = bind_policies(sqlx::query(INSERT_UNFENCED).bind("").bind(KEPT_FLOOR), floor.step, floor.refill);
     turn.execute(floor.bind(1_i64).bind(Mode::Buffered.name()).bind(0_i64).bind(&mark)).await?;
@@ -71,8 +71,9 @@ pub(crate) async fn lift_all(
     let of_clocks = sqlx::query(include_str!("sql/lift_clocks.sql"));
     turn.execute(of_clocks.bind(signed(kept_ms)).bind(&mark).bind(&clocks)).await?;
     let all = sqlx::query(include_str!("sql/lift_all.sql")).bind(signed(numbers)).bind(&mark);
-    let lifted = turn.execute(all.bind(leases).bind(KEPT_LEASES).bind(clocks)).await?;
-    turn.execute(sqlx::query("UPDATE unalike_tag SET mark = $1 WHERE tag = $2").bind(mark).bind(KEPT_LEASES)).await?;
+    let lifted = turn.execute(all.bind(leases).bind(KEPT_LEASES).bind(clocks).bind(&formats)).await?;
+    let others = sqlx::query("UPDATE unalike_tag SET mark = $1 WHERE tag = $2 OR tag LIKE $3");
+    turn.execute(others.bind(mark).bind(KEPT_LEASES).bind(formats)).await?;
     // The floor is nobody's tag.
     Ok(lifted.saturating_sub(1))
 }
@@ -421,13 +422,8 @@ impl SegmentStore for OwnTables {
         rows.iter().map(|row| self.tag_record(row)).collect()
     }
 
-    async fn bind_format(
-        &self,
-        owner: FormatOwner<'_>,
-        part: FormatPart,
-        binding: FormatBinding,
-    ) -> Result<Option<u64>, StoreError> {
-        bind_in_tags(self, owner, part, binding).await
+    fn keeps_formats(&self) -> bool {
+        true
     }
 
     async fn identity(&self) -> Result<Option<StoreIdentity>, StoreError> {

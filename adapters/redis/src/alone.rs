@@ -17,9 +17,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use unalike_storage::{
-    FormatBinding, FormatOwner, FormatPart, Mode, PolicyColumns, RefillPolicy, Segment, SegmentStore, StepPolicy,
-    StoreError, StoreIdentity, TagCreation, TagOptions, TagRecord, TagRows, TailRelease, bind_in_tags, split_tag,
-    validate_policies, validate_raise, validate_tag,
+    Mode, PolicyColumns, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, StoreIdentity, TagCreation,
+    TagOptions, TagRecord, TagRows, TailRelease, split_tag, validate_policies, validate_raise, validate_tag,
 };
 
 use crate::counter::{CounterScripts, Counters, NUMBER, PAGE, ScriptAnswer, answer, counter_script, number, scan};
@@ -243,13 +242,8 @@ impl SegmentStore for Alone {
         }
     }
 
-    async fn bind_format(
-        &self,
-        owner: FormatOwner<'_>,
-        part: FormatPart,
-        binding: FormatBinding,
-    ) -> Result<Option<u64>, StoreError> {
-        bind_in_tags(self, owner, part, binding).await
+    fn keeps_formats(&self) -> bool {
+        true
     }
 
     async fn check(&self) -> Result<(), StoreError> {

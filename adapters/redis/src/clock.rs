@@ -469,6 +469,10 @@ impl SegmentStore for Clock {
         Ok(self.0.record(shard.name, shard.number, None))
     }
 
+    fn keeps_formats(&self) -> bool {
+        self.0.durable.keeps_formats()
+    }
+
     async fn bind_format(
         &self,
         owner: FormatOwner<'_>,

@@ -720,6 +720,10 @@ impl SegmentStore for RedisStore {
         self.segments()?.beyond_records(tags).await
     }
 
+    fn keeps_formats(&self) -> bool {
+        self.segments().is_ok_and(SegmentStore::keeps_formats)
+    }
+
     async fn bind_format(
         &self,
         owner: FormatOwner<'_>,

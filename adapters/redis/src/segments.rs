@@ -525,6 +525,10 @@ impl SegmentStore for Segments {
         self.0.durable.beyond_records(tags).await
     }
 
+    fn keeps_formats(&self) -> bool {
+        self.0.durable.keeps_formats()
+    }
+
     async fn bind_format(
         &self,
         owner: FormatOwner<'_>,

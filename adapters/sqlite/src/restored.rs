@@ -74,9 +74,9 @@ impl SqliteStore {
             let add = sqlx::query(ADD_FLOOR).bind(floor).bind(signed(at_least));
             add.execute(&mut *transaction).await.map_err(failed)?;
         }
-        let [leases, clocks] = kept_patterns();
+        let [leases, clocks, formats] = kept_patterns();
         let all = sqlx::query(LIFT_ALL).bind(signed(lift)).bind(KEPT_LEASES).bind(KEPT_LEASE_FLOOR);
-        let all = all.bind(&leases).bind(&clocks).execute(&mut *transaction).await.map_err(failed)?;
+        let all = all.bind(&leases).bind(&clocks).bind(formats).execute(&mut *transaction).await.map_err(failed)?;
         let time = sqlx::query(LIFT_TIME).bind(signed(kept_ms)).bind(signed(now_ms.saturating_add(kept_ms)));
         time.bind(&leases).bind(&clocks).execute(&mut *transaction).await.map_err(failed)?;
         sqlx::query(END_LEASES).execute(&mut *transaction).await.map_err(failed)?;

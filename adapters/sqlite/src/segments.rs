@@ -6,10 +6,9 @@ use async_trait::async_trait;
 use sqlx::sqlite::SqliteRow;
 use sqlx::{QueryBuilder, Sqlite, SqliteExecutor};
 use unalike_storage::{
-    FormatBinding, FormatOwner, FormatPart, ID_MAX, JoinedStripe, KEPT_FLOOR, KEPT_LEASE_FLOOR, Mode, PolicyColumns,
-    RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, StoreIdentity, Stripe, StripeNumbers, TagOptions,
-    TagRecord, TagRows, TailRelease, TailsReleased, bind_in_tags, is_kept_time, split_tag, validate_policies,
-    validate_raise, validate_tag,
+    ID_MAX, JoinedStripe, KEPT_FLOOR, KEPT_LEASE_FLOOR, Mode, PolicyColumns, RefillPolicy, Segment, SegmentStore,
+    StepPolicy, StoreError, StoreIdentity, Stripe, StripeNumbers, TagOptions, TagRecord, TagRows, TailRelease,
+    TailsReleased, is_kept_time, split_tag, validate_policies, validate_raise, validate_tag,
 };
 
 use crate::error::{damaged, read_error, write_error};
@@ -329,13 +328,8 @@ impl SegmentStore for SqliteStore {
         self.mark_namespace(namespace).await
     }
 
-    async fn bind_format(
-        &self,
-        owner: FormatOwner<'_>,
-        part: FormatPart,
-        binding: FormatBinding,
-    ) -> Result<Option<u64>, StoreError> {
-        bind_in_tags(self, owner, part, binding).await
+    fn keeps_formats(&self) -> bool {
+        true
     }
 
     async fn check(&self) -> Result<(), StoreError> {

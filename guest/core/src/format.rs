@@ -130,8 +130,8 @@ impl Default for FormatOptions<'_> {
 /// How the ids of a tag are shown.
 ///
 /// What is shown is unique under one format. Once ids are out, only its keys are to be added or exchanged, as
-/// [`FormatKey`] says: after any other change a text may come again. A store keeps what was shown first
-/// ([`Format::shape`], [`Format::key_checks`]), and refuses another.
+/// [`FormatKey`] says: after any other change a text may come again. Programs keep what was shown first in
+/// a store ([`Format::shape`], [`Format::key_checks`]), and refuse another.
 ///
 /// ```
 /// use unalike_core::{Format, FormatOptions};
@@ -335,6 +335,12 @@ impl Format {
     #[must_use]
     pub const fn bits(&self) -> u8 {
         self.bits
+    }
+
+    /// Width of the id in the number, without the gene and the key's id.
+    #[must_use]
+    pub const fn permuted_bits(&self) -> u8 {
+        self.permuted_bits
     }
 
     /// How many of the lowest bits are taken from the shard key; 0 without a gene in the number.

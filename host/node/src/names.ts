@@ -11,6 +11,8 @@ import { ID_MAX, StoreError, SUB_SEPARATOR, type RefillPolicy, type StepPolicy, 
 export const KEPT_LEASES = 'redis-leases';
 /** What the sub-keys of any tag begin with whose numbers are milliseconds that were granted to Redis' clock. */
 export const KEPT_CLOCK = 'redis-clock:';
+/** The tag whose sub-keys are what the formats of tags and snowflakes were first. */
+export const KEPT_FORMATS = 'unalike-formats';
 /** The row whose watermark is the floor of all names that are new in a store. */
 export const KEPT_FLOOR = `unalike-new-names${SUB_SEPARATOR}floor`;
 
@@ -162,7 +164,8 @@ export function isKeptTime(name: string): boolean {
 
 /** Whether the product keeps something for itself under this name. Capitals and spaces at the ends do not matter. */
 export function isKept(name: string): boolean {
-  return isKeptTime(name) || isNamed(splitTag(name)[0], splitTag(KEPT_FLOOR)[0]);
+  const [tag] = splitTag(name);
+  return isKeptTime(name) || isNamed(tag, splitTag(KEPT_FLOOR)[0]) || isNamed(tag, KEPT_FORMATS);
 }
 
 /**
@@ -172,7 +175,8 @@ export function isKept(name: string): boolean {
  */
 export function validatePublic(name: string): void {
   if (isKept(name)) {
-    const what = isKeptTime(name) ? 'time that is granted to leases and clocks' : 'the floor of new names';
+    const others = isNamed(splitTag(name)[0], KEPT_FORMATS) ? 'what the ids of tags look like' : 'the floor of new names';
+    const what = isKeptTime(name) ? 'time that is granted to leases and clocks' : others;
     const tag = quoted(splitTag(name)[0]);
     throw new StoreError('tag-invalid', `the tag ${tag} is not valid: ${what} is kept under this name: use another`);
   }

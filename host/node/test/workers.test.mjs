@@ -182,7 +182,7 @@ test('what is refused is told by its kind', async (t) => {
   assert.deepEqual(idsOf(await workerd.ask('strict', '/take?tag=some')), [1n]);
   assert.deepEqual(idsOf(await workerd.ask('strict', '/take?tag=some&sub=key')), [1n]);
   assert.equal((await toldBy(workerd.ask('one', '/create?tag=some'))).kind, 'tag-exists');
-  for (const tag of ['redis-leases', 'unalike-new-names', ' Redis-Leases']) {
+  for (const tag of ['redis-leases', 'unalike-new-names', 'unalike-formats', ' Redis-Leases']) {
     const path = `?tag=${encodeURIComponent(tag)}&count=1`;
     assert.equal((await toldBy(workerd.ask('one', `/allocate${path}`))).kind, 'tag-invalid');
     assert.equal((await toldBy(workerd.ask('one', `/create${path}`))).kind, 'tag-invalid');

@@ -208,7 +208,7 @@ def test_a_tag_that_has_a_space_at_an_end_has_new_sub_keys() -> None:
 
 def test_names_that_the_product_keeps_are_refused() -> None:
     with Ids(segments=MemoryStore()) as ids:
-        for name in ("redis-leases", "unalike-new-names"):
+        for name in ("redis-leases", "unalike-new-names", "unalike-formats"):
             with pytest.raises(IdsError, match="use another"):
                 ids.sequence(name)
 

@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use unalike_core::{FieldOrder, Format, ID_MAX, Layout, Restart, SnowflakeOptions, WriteError};
-use unalike_storage::sub_tag;
+use unalike_storage::{FormatOwner, sub_tag};
 
 use crate::{Batch, Error, ErrorKind, Ids, Sequence, SequenceOptions, Snowflake};
 
@@ -149,11 +149,13 @@ impl Ids {
     /// until [`Ids::close_idle`] finds it idle.
     ///
     /// If the ids of one tag are shown in two formats, or if its template, restart, bits, gene or a secret change, two
-    /// ids may be shown alike. So the format is bound to the tag in the store at its first use, and another one is
-    /// refused, by this process and by every other; of the keys each is bound by its number, so that one with a number
-    /// of its own may come or go. [`rebind_format`](unalike_storage::rebind_format) binds another format, for those who
-    /// know what can repeat. Stores that keep tags in tables or keys of other systems, and an unalike server as the
-    /// store, keep no formats: nothing is compared there.
+    /// ids could be shown alike. So the format is bound to the tag in the store at its first use. Another one is
+    /// refused, in this process and in every other. Keys are bound one by one: one with a number of its own may come or
+    /// go, and so may the first keys. [`rebind_format`](unalike_storage::rebind_format) binds another format, for those
+    /// who know what can repeat.
+    ///
+    /// Nothing is compared in stores that keep tags in tables or keys of other systems, nor with an unalike server as
+    /// the store. Bare [sequences](Ids::sequence) of the tag compare nothing.
     ///
     /// # Errors
     /// As [`Ids::sequence_of`]; the sub-key and the period count together.
@@ -166,6 +168,9 @@ impl Ids {
         format: impl Into<Arc<Format>>,
     ) -> Result<Formatted, Error> {
         let format = format.into();
+        // Before anything is opened for a format that is refused.
+        let unbound =
+            if self.is_bound(tag, &format) { None } else { Some(self.check_format(of_tag, tag, &format).await?) };
         let id_max = options.id_max.unwrap_or(ID_MAX).min(format.id_max());
         let options = SequenceOptions { id_max: (id_max < ID_MAX).then_some(id_max), ..options };
         let source = if format.restart() == Restart::Never {
@@ -187,7 +192,10 @@ impl Ids {
             periods.sequence(&format, self.now_ms()).await?;
             Source::Periods(Arc::new(periods))
         };
-        self.bind_format(tag, &format).await?;
+        if let Some(unbound) = unbound {
+            self.bind_format(of_tag, tag, unbound).await?;
+            self.note_bound(tag, &format);
+        }
         Ok(Formatted { source, format })
     }
 
@@ -212,6 +220,9 @@ impl Ids {
     ///
     /// A gene takes the lowest bits of the layout's sequence: the namespace is bound to the layout
     /// [without them](Layout::without_gene), and what is shown without a key is an id of the layout as it is given.
+    ///
+    /// The format is bound to the namespace as one is to a [tag](Ids::formatted), in the store of the sequences.
+    /// Without such a store nothing is compared.
     ///
     /// ```
     /// use std::sync::Arc;
@@ -245,6 +256,10 @@ impl Ids {
         })?;
         // Before anything is opened.
         check_layout(namespace, layout, &format)?;
+        if self.has_segments() {
+            let unbound = self.check_format(of_snowflake, namespace, &format).await?;
+            self.bind_format(of_snowflake, namespace, unbound).await?;
+        }
         self.snowflake(namespace, SnowflakeOptions { layout, ..options }).await?.formatted(format)
     }
 
@@ -267,7 +282,8 @@ impl Ids {
 
 impl Snowflake {
     /// The ids of this generator as a format shows them. Its layout is the one
-    /// [without the gene](Layout::without_gene), if the format has one; [`Ids::formatted_snowflake`] sees to that.
+    /// [without the gene](Layout::without_gene), if the format has one; [`Ids::formatted_snowflake`] sees to that, and
+    /// compares the format with the one that the store has. Here nothing is compared.
     ///
     /// # Errors
     /// [`ErrorKind::FormatMisfit`].
@@ -276,6 +292,14 @@ impl Snowflake {
         check_layout(self.namespace(), self.layout(), &format)?;
         Ok(Formatted { source: Source::Snowflake(self.clone()), format })
     }
+}
+
+fn of_tag(tag: &str) -> FormatOwner<'_> {
+    FormatOwner::Tag(tag)
+}
+
+fn of_snowflake(namespace: &str) -> FormatOwner<'_> {
+    FormatOwner::Snowflake(namespace)
 }
 
 /// Whether a format can show every id of a layout, and none of them as another.

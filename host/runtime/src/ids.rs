@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 use unalike_core::{Format, is_tag};
-use unalike_storage::{FormatOwner, LeaseStore, SegmentStore, bind_format, sub_tag};
+use unalike_storage::{FormatOwner, LeaseStore, SegmentStore, UnboundFormat, check_format, sub_tag};
 
 use crate::clock::Time;
 use crate::context::{IdsCtx, IdsCtxBuilder};
@@ -409,20 +409,49 @@ impl Ids {
         self.block_on(tag, self.sequence(tag, options))
     }
 
-    /// Compares a format with what the store has bound to the tag, and binds it at first use; once a process.
-    pub(crate) async fn bind_format(&self, tag: &str, format: &Arc<Format>) -> Result<(), Error> {
-        let is_bound = |known: &Arc<Format>| {
-            Arc::ptr_eq(known, format) || known.shape() == format.shape() && known.key_checks().eq(format.key_checks())
-        };
-        if lock(&self.shared.formats).get(tag).is_some_and(is_bound) {
+    /// Compares a format with what the store has bound to its owner; answers what is to be
+    /// [bound](Self::bind_format) before an id is shown.
+    pub(crate) async fn check_format(
+        &self,
+        owner: fn(&str) -> FormatOwner<'_>,
+        name: &str,
+        format: &Arc<Format>,
+    ) -> Result<UnboundFormat, Error> {
+        let (asked, format) = (name.to_owned(), Arc::clone(format));
+        let check = |store: Arc<dyn SegmentStore>| async move { check_format(&*store, owner(&asked), &format).await };
+        self.shared.environment.ask_segments(name, check).await
+    }
+
+    /// Binds what is not bound yet.
+    pub(crate) async fn bind_format(
+        &self,
+        owner: fn(&str) -> FormatOwner<'_>,
+        name: &str,
+        unbound: UnboundFormat,
+    ) -> Result<(), Error> {
+        if unbound.is_empty() {
             return Ok(());
         }
-        let (asked, shown) = (tag.to_owned(), Arc::clone(format));
-        let bind =
-            |store: Arc<dyn SegmentStore>| async move { bind_format(&*store, FormatOwner::Tag(&asked), &shown).await };
-        self.shared.environment.ask_segments(tag, bind).await?;
+        let asked = name.to_owned();
+        let bind = |store: Arc<dyn SegmentStore>| async move { unbound.bind(&*store, owner(&asked)).await };
+        self.shared.environment.ask_segments(name, bind).await
+    }
+
+    /// Whether a tag was found to be bound to this format, in this process.
+    pub(crate) fn is_bound(&self, tag: &str, format: &Arc<Format>) -> bool {
+        lock(&self.shared.formats).get(tag).is_some_and(|known| {
+            Arc::ptr_eq(known, format) || known.shape() == format.shape() && known.key_checks().eq(format.key_checks())
+        })
+    }
+
+    /// Notes that it is.
+    pub(crate) fn note_bound(&self, tag: &str, format: &Arc<Format>) {
         lock(&self.shared.formats).insert(tag.to_owned(), Arc::clone(format));
-        Ok(())
+    }
+
+    /// Whether sequences get segments from a store.
+    pub(crate) fn has_segments(&self) -> bool {
+        self.shared.environment.storage.segments.is_some()
     }
 
     /// What its clock shows, in Unix milliseconds.

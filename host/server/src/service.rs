@@ -1,6 +1,7 @@
 //! The open stores and the open generators of one process.
 
 #[cfg(feature = "component")]
+mod bound_formats;
 pub(crate) mod component_numbers;
 pub(crate) mod cover;
 pub(crate) mod flakes;
@@ -17,7 +18,7 @@ pub(crate) mod tags;
 mod tinyid_tokens;
 pub(crate) mod troubles;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::future::poll_fn;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,10 +28,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use serde_json::{Value, json};
-use unalike::storage::{FormatOwner, SegmentStore, StoreError, StoreIdentity, bind_format, check_format};
+use unalike::storage::{SegmentStore, StoreError, StoreIdentity};
 use unalike::{
-    Batch, Clock, Error, ErrorKind, Format, Formatted, ID_MAX, Ids, Mode, RandomIds, Sequence, SequenceOptions,
-    Snowflake, SnowflakeOptions, SystemClock,
+    Batch, Clock, Error, ErrorKind, Formatted, ID_MAX, Ids, Mode, RandomIds, Sequence, SequenceOptions, Snowflake,
+    SnowflakeOptions, SystemClock,
 };
 
 use crate::config::Config;
@@ -40,6 +41,7 @@ use crate::config::layouts::Layouts;
 use crate::config::names::{plain_tag, stored_name};
 use crate::config::tokens::Tokens;
 use crate::config::worker::host_name;
+use crate::service::bound_formats::BoundFormats;
 use crate::service::cover::{Covers, Outage};
 use crate::service::flakes::{Flakes, Stop, is_used};
 use crate::service::issue::IssueError;
@@ -74,8 +76,7 @@ pub(crate) struct Service {
     formats: Formats,
     /// The snowflakes among them.
     formatted: HashMap<String, Formatted>,
-    /// Tags with sub-keys for which the store was found to have no format.
-    unformatted: Mutex<HashSet<String>>,
+    bound: BoundFormats,
     /// UUIDs and ULIDs, which need none of the above.
     pub(crate) random_ids: RandomIds,
     /// How the open tags last without the store.
@@ -142,7 +143,6 @@ impl Service {
         }
         for (tag, shown) in &formats.tags {
             check_stored(stores.segments().as_ref(), tag, shown).await?;
-            check_bound(check_format(stores.segments().as_ref(), FormatOwner::Tag(tag), shown.format())).await?;
         }
         let watch = Arc::<StoreWatch>::default();
         let store: Arc<dyn SegmentStore> =
@@ -161,18 +161,18 @@ impl Service {
         for (name, options) in config.snowflakes()? {
             let snowflake = open_snowflake(&ids, &name, options).await?;
             if let Some(shown) = formats.snowflakes.get(&name) {
-                check_bound(bind_format(&*store, FormatOwner::Snowflake(&name), shown.format())).await?;
                 formatted.insert(name.clone(), snowflake.formatted(Arc::clone(shown.format()))?);
             }
             snowflakes.insert(name, snowflake);
         }
+        let bound = BoundFormats::compare(&*store, &formats, snowflakes.keys()).await?;
         Ok(Self {
             ids,
             stores,
             snowflakes,
             formats,
             formatted,
-            unformatted: Mutex::default(),
+            bound,
             random_ids: RandomIds::new(),
             covers: Covers::new(),
             flakes: Flakes::default(),
@@ -203,9 +203,9 @@ impl Service {
         // What is shown of its ids bounds them, also where they are asked for bare.
         let id_max = self.shown(tag).map(|shown| shown.format().id_max()).filter(|id_max| *id_max < ID_MAX);
         let options = SequenceOptions { id_max, ..SequenceOptions::default() };
-        let is_open = self.check_openable(tag, sub)?;
-        if !is_open && self.shown(tag).is_none() {
-            self.check_unformatted(tag, sub).await?;
+        if !self.check_openable(tag, sub)? {
+            let refused = |source| ErrorKind::Store { name: tag.to_owned(), source: Arc::new(source) };
+            self.check_unformatted(tag).await.map_err(refused)?;
         }
         match sub {
             None => self.ids.sequence(tag, options).await,
@@ -213,24 +213,17 @@ impl Service {
         }
     }
 
-    /// Refuses to open a tag that was shown in a format, and of which no format is configured any more: its bare
-    /// numbers may be what other numbers were shown as.
-    async fn check_unformatted(&self, tag: &str, sub: Option<SubKey<'_>>) -> Result<(), Error> {
-        let known = || self.unformatted.lock().unwrap_or_else(PoisonError::into_inner);
-        if sub.is_some() && known().contains(tag) {
-            return Ok(());
-        }
-        let plain = Format::default();
-        let checked = check_format(self.store(), FormatOwner::Tag(tag), &plain);
-        match tokio::time::timeout(self.check_max, checked).await {
-            Ok(Ok(())) if sub.is_some() => drop(known().insert(tag.to_owned())),
-            Ok(Err(source @ StoreError::FormatBound { .. })) => {
-                return Err(ErrorKind::Store { name: tag.to_owned(), source: Arc::new(source) }.into());
-            }
-            // The store will say it of the tag as well.
-            Ok(_) | Err(_) => {}
-        }
-        Ok(())
+    /// Refuses a tag of which no format is configured, and the store has one.
+    ///
+    /// # Errors
+    /// [`StoreError::FormatBound`], and any error of the connection.
+    pub(crate) async fn check_unformatted(&self, tag: &str) -> Result<(), StoreError> {
+        if self.shown(tag).is_some() { Ok(()) } else { self.bound.check_unformatted(self.store(), tag).await }
+    }
+
+    /// Refuses a snowflake that the store has in another format, if it is known.
+    async fn check_flake_format(&self, name: &str) -> Result<(), StoreError> {
+        if self.known_down().is_some() { Ok(()) } else { self.bound.check_snowflake(self.store(), name).await }
     }
 
     /// Whether there is a tag of this name.
@@ -640,15 +633,6 @@ async fn check_stored(store: &dyn SegmentStore, tag: &str, shown: &IdFormat) -> 
     match tokio::time::timeout(CHECK_MAX, store.tag(tag)).await {
         Ok(Ok(record)) => check_start(tag, shown, record.options.start),
         Ok(Err(_)) | Err(_) => Ok(()),
-    }
-}
-
-/// Refuses a format that is not the one that the store has. A store that does not answer now says so when ids are asked
-/// for.
-async fn check_bound(compared: impl Future<Output = Result<(), StoreError>>) -> anyhow::Result<()> {
-    match tokio::time::timeout(CHECK_MAX, compared).await {
-        Ok(Err(bound @ StoreError::FormatBound { .. })) => Err(bound.into()),
-        Ok(_) | Err(_) => Ok(()),
     }
 }
 

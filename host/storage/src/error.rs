@@ -164,16 +164,18 @@ pub enum StoreError {
         /// The layout of this request.
         offered: String,
     },
-    /// The ids of a tag or a snowflake were shown under another format before.
+    /// A tag or a snowflake is bound to another format.
     #[error(
-        "{owner} was shown otherwise before, and two of its ids may be shown alike: {what}. Put the former format back, or \
-         use another name; `unalike tags format` says what can repeat, and accepts the new one"
+        "{owner} is bound to another format, and two of its ids could be shown alike: {what}. Use the format from before (is \
+         the configuration given?), or another name; `{command}` says what can repeat, and accepts this format"
     )]
     FormatBound {
         /// The tag or the snowflake.
         owner: String,
         /// What differs.
         what: String,
+        /// The command that says more.
+        command: String,
     },
     /// The leases of the namespace are kept in another place, of which the store has a record.
     #[error("the leases of {namespace:?} are kept {kept}")]
@@ -326,6 +328,7 @@ impl StoreError {
                 | Self::TagInvalid { .. }
                 | Self::TagLimit { .. }
                 | Self::LayoutMismatch { .. }
+                | Self::FormatBound { .. }
         )
     }
 

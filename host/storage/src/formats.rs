@@ -1,17 +1,17 @@
-//! What the ids of a tag look like, bound to the tag in its store: another template, restart, width or secret may show
-//! two ids alike, on one line of configuration that differs.
+//! What the ids of a tag look like, bound to the tag in its store. Another template, restart, width or secret may show
+//! two ids alike, for one line of configuration that differs.
 //!
-//! A store keeps the numbers that [`FormatShape`] and [`Format::key_checks`] give, each as the start of a row under a
-//! [name of the product's own](crate::KEPT_FORMATS). Such a row is created once and its start never changes, in any
-//! store; so of two programs that begin at once with different formats, one is refused. An operator who accepts another
-//! format adds a row behind the last one: which counts is the last.
+//! A store keeps the numbers that [`Format::shape`] and [`Format::key_checks`] give, each as the start of a row under a
+//! [name of the product's own](crate::KEPT_FORMATS). Such a row is created once, and its start never changes, in any
+//! store. So of two programs that begin at once with different formats, one is refused. An operator who accepts another
+//! format adds a row behind the last one: the last one counts.
 
 use std::fmt;
 
 use unalike_core::{Format, FormatShape, ShapeChanges};
 
 use crate::kept::format_name;
-use crate::{SegmentStore, StoreError, TagOptions};
+use crate::{SegmentStore, ShellWord, StoreError, TagOptions};
 
 /// How often a format may be accepted anew.
 const ROWS_MAX: u32 = 1_000;
@@ -30,6 +30,17 @@ pub enum FormatOwner<'a> {
     Snowflake(&'a str),
 }
 
+impl FormatOwner<'_> {
+    /// The command that compares the configured format with the bound one, for people to copy.
+    #[must_use]
+    pub fn command(self) -> String {
+        match self {
+            Self::Tag(tag) => format!("unalike tags format {}", ShellWord(tag)),
+            Self::Snowflake(name) => format!("unalike tags format {} --snowflake", ShellWord(name)),
+        }
+    }
+}
+
 impl fmt::Display for FormatOwner<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -44,168 +55,188 @@ impl fmt::Display for FormatOwner<'_> {
 pub enum FormatPart {
     /// Its [shape](Format::shape).
     Shape,
-    /// The [check](Format::key_checks) of the key with this number.
-    Key(u8),
+    /// The [check](Format::key_checks) of the key with this number, where it permutes so many bits.
+    Key {
+        /// The key's number.
+        id: u8,
+        /// The width of what it permutes.
+        bits: u8,
+    },
 }
 
 /// What is asked of a store about a part of a format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FormatBinding {
-    /// What is bound. Nothing is changed.
+    /// What is bound. Nothing is bound by it.
     Look,
     /// The same, and where nothing is bound, this number is from now on: 1 to 2^63 - 1.
     First(u64),
-    /// Binds `number` in the place of another one, if that is bound still.
-    Instead {
-        /// What is bound.
-        of: u64,
-        /// What shall be: 1 to 2^63 - 1.
-        number: u64,
-    },
+    /// Binds this number, whatever was bound before: 1 to 2^63 - 1.
+    Always(u64),
 }
 
-/// Compares a format with what is bound to its owner, and binds it where nothing is. What the store does not keep is
-/// taken for the same. Nothing is bound of a format that is refused.
+/// A part of a format, and what is bound of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FormatLook {
+    /// Which.
+    pub part: FormatPart,
+    /// What is bound, if anything is.
+    pub bound: Option<u64>,
+    /// What the format has.
+    pub number: u64,
+}
+
+impl FormatLook {
+    /// Whether another number is bound.
+    #[must_use]
+    pub fn differs(&self) -> bool {
+        self.bound.is_some_and(|bound| bound != self.number)
+    }
+
+    /// What differs in the shape; `None` for a key, and where a later release bound the shape.
+    #[must_use]
+    pub fn shape_changes(&self) -> Option<ShapeChanges> {
+        let (FormatPart::Shape, Some(bound)) = (self.part, self.bound) else { return None };
+        Some(FormatShape::read(self.number)?.changes(FormatShape::read(bound)?))
+    }
+
+    /// What is to be bound of it: nothing if it is; the number where nothing is, or where all that is new are keys, by
+    /// which nothing repeats. `Err` where another format is bound.
+    fn to_bind(self) -> Result<Option<FormatBinding>, Self> {
+        match self.bound {
+            None => Ok(Some(FormatBinding::First(self.number))),
+            Some(bound) if bound == self.number => Ok(None),
+            Some(_) if self.shape_changes().is_some_and(|changes| changes.only_adds_keys()) => {
+                Ok(Some(FormatBinding::Always(self.number)))
+            }
+            Some(_) => Err(self),
+        }
+    }
+}
+
+impl fmt::Display for FormatLook {
+    /// What differs, in words.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.part {
+            FormatPart::Key { id: 0, .. } => f.write_str("the key has another secret or context"),
+            FormatPart::Key { id, .. } => write!(f, "the key {id} has another secret or context"),
+            FormatPart::Shape => match self.shape_changes() {
+                Some(changes) => changes.fmt(f),
+                None => f.write_str("a later release bound the format"),
+            },
+        }
+    }
+}
+
+/// Looks up what is bound of a format to its owner: two requests for the shape and for each key.
 ///
-/// It takes two requests for the shape and for each key, and two more for each that is bound now.
+/// # Errors
+/// Any error of the connection.
+pub async fn look_at_format(
+    store: &dyn SegmentStore,
+    owner: FormatOwner<'_>,
+    format: &Format,
+) -> Result<Vec<FormatLook>, StoreError> {
+    let mut looks = Vec::new();
+    for (part, number) in parts(format) {
+        let bound = store.bind_format(owner, part, FormatBinding::Look).await?;
+        looks.push(FormatLook { part, bound, number });
+    }
+    Ok(looks)
+}
+
+/// What is kept of a format, part by part.
+fn parts(format: &Format) -> impl Iterator<Item = (FormatPart, u64)> {
+    let shape = (FormatPart::Shape, format.shape().number());
+    let bits = format.permuted_bits();
+    [shape].into_iter().chain(format.key_checks().map(move |(id, check)| (FormatPart::Key { id, bits }, check)))
+}
+
+/// What is not bound yet of a format that may be shown.
+#[derive(Clone, Debug, Default)]
+pub struct UnboundFormat(Vec<(FormatLook, FormatBinding)>);
+
+impl UnboundFormat {
+    /// Whether all of it is bound.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Binds it to its owner, before the first id is shown.
+    ///
+    /// # Errors
+    /// [`StoreError::FormatBound`] when somebody else bound another format meanwhile; any error of the connection.
+    pub async fn bind(self, store: &dyn SegmentStore, owner: FormatOwner<'_>) -> Result<(), StoreError> {
+        let mut differing = Vec::new();
+        for (look, binding) in self.0 {
+            let bound = store.bind_format(owner, look.part, binding).await?;
+            differing.extend(Some(FormatLook { bound, ..look }).filter(FormatLook::differs));
+        }
+        refuse(owner, &differing)
+    }
+}
+
+/// Compares a format with what is bound to its owner, and says what is to be bound of it. What the store does not keep
+/// is taken for the same.
 ///
 /// # Errors
 /// [`StoreError::FormatBound`], and any error of the connection.
 ///
 /// ```
 /// use unalike_core::Format;
-/// use unalike_storage::{FormatOwner, SegmentStore, StoreError, bind_format};
+/// use unalike_storage::{FormatOwner, SegmentStore, StoreError, check_format};
 ///
 /// async fn before_the_first_text(store: &dyn SegmentStore, format: &Format) -> Result<(), StoreError> {
-///     bind_format(store, FormatOwner::Tag("order"), format).await
+///     let order = FormatOwner::Tag("order");
+///     check_format(store, order, format).await?.bind(store, order).await
 /// }
 /// ```
-pub async fn bind_format(store: &dyn SegmentStore, owner: FormatOwner<'_>, format: &Format) -> Result<(), StoreError> {
-    let looked = look(store, owner, format).await?;
-    refuse(owner, &looked)?;
-    let mut bound = Vec::new();
-    for Looked { part, number, .. } in looked.into_iter().filter(|looked| looked.bound.is_none()) {
-        let now = store.bind_format(owner, part, FormatBinding::First(number)).await?;
-        bound.push(Looked { part, bound: now, number });
-    }
-    refuse(owner, &bound)
-}
-
-/// Compares a format with what is bound to its owner, and binds nothing.
-///
-/// # Errors
-/// As [`bind_format`].
-pub async fn check_format(store: &dyn SegmentStore, owner: FormatOwner<'_>, format: &Format) -> Result<(), StoreError> {
-    refuse(owner, &look(store, owner, format).await?)
-}
-
-/// How a format differs from what is bound to its owner: empty if it does not, and where nothing is bound.
-///
-/// # Errors
-/// Any error of the connection.
-pub async fn format_changes(
+pub async fn check_format(
     store: &dyn SegmentStore,
     owner: FormatOwner<'_>,
     format: &Format,
-) -> Result<Vec<FormatChange>, StoreError> {
-    Ok(look(store, owner, format).await?.iter().filter_map(Looked::change).collect())
-}
-
-/// A part of a format, and what is bound of it.
-struct Looked {
-    part: FormatPart,
-    bound: Option<u64>,
-    number: u64,
-}
-
-impl Looked {
-    fn change(&self) -> Option<FormatChange> {
-        let Self { part, number, .. } = *self;
-        self.bound.filter(|bound| *bound != number).map(|bound| FormatChange { part, bound, number })
+) -> Result<UnboundFormat, StoreError> {
+    let (mut unbound, mut differing) = (Vec::new(), Vec::new());
+    for look in look_at_format(store, owner, format).await? {
+        match look.to_bind() {
+            Ok(binding) => unbound.extend(binding.map(|binding| (look, binding))),
+            Err(look) => differing.push(look),
+        }
     }
+    refuse(owner, &differing)?;
+    Ok(UnboundFormat(unbound))
 }
 
-async fn look(store: &dyn SegmentStore, owner: FormatOwner<'_>, format: &Format) -> Result<Vec<Looked>, StoreError> {
-    let shape = (FormatPart::Shape, format.shape().number());
-    let keys = format.key_checks().map(|(key_id, check)| (FormatPart::Key(key_id), check));
-    let mut looked = Vec::new();
-    for (part, number) in [shape].into_iter().chain(keys) {
-        let bound = store.bind_format(owner, part, FormatBinding::Look).await?;
-        looked.push(Looked { part, bound, number });
-    }
-    Ok(looked)
-}
-
-fn refuse(owner: FormatOwner<'_>, looked: &[Looked]) -> Result<(), StoreError> {
-    let changes: Vec<FormatChange> = looked.iter().filter_map(Looked::change).collect();
-    if changes.is_empty() {
+fn refuse(owner: FormatOwner<'_>, differing: &[FormatLook]) -> Result<(), StoreError> {
+    if differing.is_empty() {
         return Ok(());
     }
-    let what: Vec<String> = FormatChange::to_tell(&changes).map(FormatChange::to_string).collect();
-    Err(StoreError::FormatBound { owner: owner.to_string(), what: what.join("; ") })
+    let what: Vec<String> = differing.iter().map(FormatLook::to_string).collect();
+    Err(StoreError::FormatBound { owner: owner.to_string(), what: what.join("; "), command: owner.command() })
 }
 
-/// Binds a format in the place of what was bound, as an operator says who knows which texts can repeat.
+/// Binds a format whatever was bound before, for an operator who knows which texts can repeat.
 ///
 /// # Errors
-/// [`StoreError::FormatBound`] when somebody else bound another one meanwhile, and any error of the connection.
+/// Any error of the connection. Then it may be bound in parts: bind it once more.
 pub async fn rebind_format(
     store: &dyn SegmentStore,
     owner: FormatOwner<'_>,
     format: &Format,
-    changes: &[FormatChange],
 ) -> Result<(), StoreError> {
-    for FormatChange { part, bound, number } in changes {
-        store.bind_format(owner, *part, FormatBinding::Instead { of: *bound, number: *number }).await?;
+    for (part, number) in parts(format) {
+        store.bind_format(owner, part, FormatBinding::Always(number)).await?;
     }
-    bind_format(store, owner, format).await
-}
-
-/// A part of a format that is not what is bound.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FormatChange {
-    /// Which.
-    pub part: FormatPart,
-    /// What is bound.
-    pub bound: u64,
-    /// What was offered.
-    pub number: u64,
-}
-
-impl FormatChange {
-    /// What is worth telling of these: in other widths each key permutes otherwise, which says nothing more.
-    pub fn to_tell(changes: &[Self]) -> impl Iterator<Item = &Self> {
-        let is_wider = changes.iter().any(|change| change.shape_changes().is_some_and(|shape| shape.in_numbers()));
-        changes.iter().filter(move |change| !is_wider || change.part == FormatPart::Shape)
-    }
-
-    /// What differs in the shape; `None` for a key, and where a release that this one does not know bound the shape.
-    #[must_use]
-    pub fn shape_changes(&self) -> Option<ShapeChanges> {
-        let (FormatPart::Shape, Some(bound)) = (self.part, FormatShape::read(self.bound)) else { return None };
-        Some(FormatShape::read(self.number)?.changes(bound))
-    }
-}
-
-impl fmt::Display for FormatChange {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.part {
-            FormatPart::Key(0) => f.write_str("the key has another secret or context"),
-            FormatPart::Key(key_id) => write!(f, "the key {key_id} has another secret or context"),
-            FormatPart::Shape => match self.shape_changes() {
-                Some(changes) => changes.fmt(f),
-                None => write!(f, "a release that this one does not know bound the format ({})", self.bound),
-            },
-        }
-    }
+    Ok(())
 }
 
 /// [`SegmentStore::bind_format`] of a store that keeps the numbers as rows among its tags.
 ///
 /// # Errors
 /// Any error of the connection.
-pub async fn bind_in_tags(
-    store: &dyn SegmentStore,
+pub(crate) async fn bind_in_tags<S: SegmentStore + ?Sized>(
+    store: &S,
     owner: FormatOwner<'_>,
     part: FormatPart,
     binding: FormatBinding,
@@ -218,7 +249,7 @@ pub async fn bind_in_tags(
             Err(StoreError::TagUnknown { .. }) => {
                 let number = match (binding, bound) {
                     (FormatBinding::First(number), None) => number,
-                    (FormatBinding::Instead { of, number }, Some(bound)) if of == bound => number,
+                    (FormatBinding::Always(number), bound) if bound != Some(number) => number,
                     _ => return Ok(bound),
                 };
                 match store.create_tag(&name, &TagOptions { start: number, ..TagOptions::default() }).await {
@@ -232,5 +263,10 @@ pub async fn bind_in_tags(
         };
         bound = Some(start);
     }
-    Err(StoreError::refused(format!("{owner} had {ROWS_MAX} formats: use another name")))
+    match binding {
+        FormatBinding::Always(number) if bound != Some(number) => {
+            Err(StoreError::refused(format!("{owner} had {ROWS_MAX} formats: use another name")))
+        }
+        _ => Ok(bound),
+    }
 }

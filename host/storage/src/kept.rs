@@ -103,11 +103,15 @@ pub fn first_watermark(name: &str, start: u64, floor: u64) -> u64 {
     start.saturating_sub(1).saturating_add(floor).min(ID_MAX)
 }
 
-/// A prefix and a suffix pattern of SQL's `LIKE` that find all names of which [`is_kept_time`] says so, as they are
-/// written, but for [`KEPT_LEASES`] itself.
+/// Patterns of SQL's `LIKE` that find what is kept, as the names are written: the time of leases, but for
+/// [`KEPT_LEASES`] itself, the time of clocks, and [formats](KEPT_FORMATS). None of these is lifted as tags are.
 #[must_use]
-pub fn kept_patterns() -> [String; 2] {
-    [format!("{KEPT_LEASES}{SUB_SEPARATOR}%"), format!("%{SUB_SEPARATOR}{KEPT_CLOCK}%")]
+pub fn kept_patterns() -> [String; 3] {
+    [
+        format!("{KEPT_LEASES}{SUB_SEPARATOR}%"),
+        format!("%{SUB_SEPARATOR}{KEPT_CLOCK}%"),
+        format!("{KEPT_FORMATS}{SUB_SEPARATOR}%"),
+    ]
 }
 
 impl TagCreation {
@@ -160,7 +164,7 @@ pub(crate) fn format_name(owner: FormatOwner<'_>, part: FormatPart, row: u32) ->
     };
     let begin = match part {
         FormatPart::Shape => format!("{kind} {row} shape:"),
-        FormatPart::Key(key_id) => format!("{kind} {row} key {key_id}:"),
+        FormatPart::Key { id, bits } => format!("{kind} {row} key {id} of {bits} bits:"),
     };
     let len_max = NAME_LEN_MAX - KEPT_FORMATS.len() - 1 - begin.len();
     // No new name may end in a space.
@@ -348,17 +352,20 @@ mod tests {
         let of = |owner: FormatOwner<'_>, part, row| format_name(owner, part, row).unwrap();
         let order = FormatOwner::Tag("order");
         assert_eq!(of(order, FormatPart::Shape, 1), "unalike-formats\u{1f}tag 1 shape:order");
-        assert_eq!(of(order, FormatPart::Key(3), 12), "unalike-formats\u{1f}tag 12 key 3:order");
+        assert_eq!(
+            of(order, FormatPart::Key { id: 3, bits: 24 }, 12),
+            "unalike-formats\u{1f}tag 12 key 3 of 24 bits:order"
+        );
         assert_eq!(
             of(FormatOwner::Snowflake("order"), FormatPart::Shape, 1),
             "unalike-formats\u{1f}snowflake 1 shape:order"
         );
         for name in ["order ".to_owned(), "x".repeat(128), "\u{1f600}".repeat(32)] {
-            let stored = of(FormatOwner::Snowflake(&name), FormatPart::Key(255), 1_000);
+            let stored = of(FormatOwner::Snowflake(&name), FormatPart::Key { id: 255, bits: 63 }, 1_000);
             assert!(stored.len() <= 128 && is_kept(&stored) && !is_kept_time(&stored), "{stored}");
             assert!(crate::validate_new_tag(&stored).is_ok(), "{stored}");
             let other = name.replacen(['o', 'x', '\u{1f600}'], "y", 1);
-            assert_ne!(of(FormatOwner::Snowflake(&other), FormatPart::Key(255), 1_000), stored);
+            assert_ne!(of(FormatOwner::Snowflake(&other), FormatPart::Key { id: 255, bits: 63 }, 1_000), stored);
         }
     }
 

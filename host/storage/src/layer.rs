@@ -153,6 +153,10 @@ pub trait SegmentLayer: Send + Sync + 'static {
         self.reach().await?.leave_leases(namespace).await
     }
 
+    fn keeps_formats(&self) -> bool {
+        self.below().is_some_and(SegmentStore::keeps_formats)
+    }
+
     async fn bind_format(
         &self,
         owner: FormatOwner<'_>,
@@ -272,6 +276,10 @@ impl<L: SegmentLayer> SegmentStore for L {
         SegmentLayer::leave_leases(self, namespace).await
     }
 
+    fn keeps_formats(&self) -> bool {
+        SegmentLayer::keeps_formats(self)
+    }
+
     async fn bind_format(
         &self,
         owner: FormatOwner<'_>,
@@ -347,6 +355,7 @@ mod tests {
             "close",
             "folds_names",
             "identity",
+            "keeps_formats",
             "leave_leases",
             "recorded_identity",
             "restripe",

@@ -31,8 +31,7 @@ mod tag_rows;
 pub use clock_steps::{ClockSteps, Expiry};
 pub use error::{NotBegun, StoreError};
 pub use formats::{
-    FormatBinding, FormatChange, FormatOwner, FormatPart, bind_format, bind_in_tags, check_format, format_changes,
-    rebind_format,
+    FormatBinding, FormatLook, FormatOwner, FormatPart, UnboundFormat, check_format, look_at_format, rebind_format,
 };
 pub use hosts_url::{HostsUrl, percent_decode};
 pub use kept::{

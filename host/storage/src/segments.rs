@@ -9,6 +9,7 @@ use futures_util::{StreamExt as _, stream};
 use sha2::{Digest as _, Sha256};
 use unalike_core::{ID_MAX, RefillPolicy, SUB_SEPARATOR, Segment, StepPolicy, TailRelease, is_tag};
 
+use crate::formats::bind_in_tags;
 use crate::{FormatBinding, FormatOwner, FormatPart, StoreError, random_128};
 
 /// Tails that are given back at a time where a store cannot write many at once.
@@ -232,20 +233,23 @@ pub trait SegmentStore: Send + Sync + 'static {
         Ok(())
     }
 
+    /// Whether the store keeps what the formats of tags were first: as tags of its own, in the usual case.
+    fn keeps_formats(&self) -> bool {
+        false
+    }
+
     /// Looks up, or binds, what a part of a format is; answers what is bound then. One step, also between processes.
-    ///
-    /// A store that keeps its tags itself calls [`bind_in_tags`](crate::bind_in_tags). `None` where nothing is bound,
-    /// and always from a store that keeps no such numbers: formats are not compared there.
+    /// `None` where nothing is bound, and always from a store that [keeps no formats](Self::keeps_formats).
     ///
     /// # Errors
     /// Any error of the connection.
     async fn bind_format(
         &self,
-        _owner: FormatOwner<'_>,
-        _part: FormatPart,
-        _binding: FormatBinding,
+        owner: FormatOwner<'_>,
+        part: FormatPart,
+        binding: FormatBinding,
     ) -> Result<Option<u64>, StoreError> {
-        Ok(None)
+        if self.keeps_formats() { bind_in_tags(self, owner, part, binding).await } else { Ok(None) }
     }
 
     /// How many stores share a tag's numbers between them: 1, or that of the stripes. A record of several has the

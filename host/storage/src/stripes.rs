@@ -453,6 +453,11 @@ impl SegmentStore for StripedStore {
         retired.await
     }
 
+    fn keeps_formats(&self) -> bool {
+        true
+    }
+
+    /// Binding needs all stores, one after another: so the first of them decides between those that come first at once.
     async fn bind_format(
         &self,
         owner: FormatOwner<'_>,
@@ -463,44 +468,29 @@ impl SegmentStore for StripedStore {
         if looked.iter().all(Result::is_err) {
             return Err(combined(self.errors(looked)));
         }
-        let lacks = |looked: &Result<Option<u64>, StoreError>| matches!(looked, Ok(None));
-        let lacking: Vec<&Member> =
-            self.members.iter().zip(&looked).filter(|(_, looked)| lacks(looked)).map(|(member, _)| member).collect();
-        let mut bound = looked.iter().flatten().flatten().next().copied();
-        match binding {
-            FormatBinding::Instead { of, number } if bound == Some(of) => {
-                for member in &self.members {
-                    let in_store = member.ask(When::Insist, |store, _| async move {
-                        // Whatever it is there.
-                        let binding = match store.bind_format(owner, part, FormatBinding::Look).await? {
-                            Some(of) => FormatBinding::Instead { of, number },
-                            None => FormatBinding::First(number),
-                        };
-                        store.bind_format(owner, part, binding).await
-                    });
-                    in_store.await.map_err(|error| needs_all(&member.name(), &error))?;
-                }
-                return Ok(Some(number));
+        let mut bound = looked.into_iter().flatten().flatten();
+        let first = bound.next();
+        let binding = match binding {
+            FormatBinding::Always(number) => FormatBinding::Always(number),
+            _ if bound.any(|other| Some(other) != first) => {
+                return Err(StoreError::refused(format!(
+                    "the stripes have different formats of {owner}: bind one in all of them (`{} --accept`)",
+                    owner.command()
+                )));
             }
-            FormatBinding::Instead { .. } => return Ok(bound),
-            FormatBinding::Look if bound.is_none() => return Ok(None),
-            FormatBinding::Look | FormatBinding::First(_) => {}
+            FormatBinding::First(number) if first.is_none() => FormatBinding::First(number),
+            _ => return Ok(first),
+        };
+        let mut bound = None;
+        for member in &self.members {
+            let binding = match (binding, bound) {
+                (FormatBinding::First(_), Some(number)) => FormatBinding::First(number),
+                _ => binding,
+            };
+            let in_store = member.ask(When::Insist, |store, _| store.bind_format(owner, part, binding)).await;
+            bound = bound.or(in_store.map_err(|error| needs_all(&member.name(), &error))?);
         }
-        // One after another, so that the first store decides between those that come first at once. Those that were
-        // down then get what the others have.
-        let mut trouble = None;
-        for member in lacking {
-            let ((FormatBinding::First(number), None) | (_, Some(number))) = (binding, bound) else { break };
-            let first = FormatBinding::First(number);
-            match member.ask(When::Due, |store, _| store.bind_format(owner, part, first)).await {
-                Ok(answer) => bound = bound.or(answer),
-                Err(error) => trouble = Some(error),
-            }
-        }
-        match trouble.filter(|_| bound.is_none()) {
-            Some(error) => Err(error),
-            None => Ok(bound),
-        }
+        Ok(bound)
     }
 
     async fn tags(&self, after: Option<&str>, limit: u32) -> Result<Vec<TagRecord>, StoreError> {

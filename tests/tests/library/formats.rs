@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use unalike::storage::{
-    FormatBinding, FormatOwner, FormatPart, SegmentStore, StoreError, StripedStore, TagOptions, format_changes,
-    rebind_format, resize_stripes,
+    FormatBinding, FormatOwner, FormatPart, SegmentStore, StoreError, StripedStore, TagOptions, rebind_format,
+    resize_stripes,
 };
 use unalike::{
     Clock, Error, ErrorKind, Format, FormatKey, FormatMisfit, FormatOptions, Formatted, Ids, Layout, Mode, Restart,
@@ -438,8 +438,7 @@ async fn a_tag_is_shown_in_the_format_that_it_had_first_and_no_other_process_sho
     assert!(orders.next(None).await.is_ok());
     // Whoever knows what repeats binds another one, and the first is the other one then.
     let other = Format::new(&changed[0].0).unwrap();
-    let changes = format_changes(&*store, FormatOwner::Tag("order"), &other).await.unwrap();
-    rebind_format(&*store, FormatOwner::Tag("order"), &other, &changes).await.unwrap();
+    rebind_format(&*store, FormatOwner::Tag("order"), &other).await.unwrap();
     assert!(open_as(&changed[0].0).await.unwrap().next(None).await.unwrap().starts_with("2026"));
     assert!(matches!(kind(open_as(&first).await), ErrorKind::Store { .. }));
 }
@@ -469,23 +468,62 @@ async fn of_formats_that_come_first_at_once_one_is_shown() {
     assert_eq!((first.len(), shown.len()), (1, 2), "{shown:?}");
 }
 
-/// Stripes agree on what was bound in any of them, and hand it on to those that a resize makes.
+/// And whoever finds a key that is new on ids that were shown without one binds it as well.
 #[tokio::test]
-async fn what_is_bound_in_one_stripe_is_bound_in_all() {
+async fn the_first_keys_come_without_a_word() {
+    let clock = HandClock::at(MIDNIGHT_MS);
+    let store = store_with(&clock);
+    let keys = [FormatKey { id: 1, secret: 7 }];
+    let plain = FormatOptions { template: "A{id}", ..FormatOptions::default() };
+    let keyed = FormatOptions { bits: 53, key_id_bits: 4, keys: &keys, context: "order", ..plain };
+    for options in [&plain, &keyed, &keyed] {
+        let ids = open(&store, &clock).await;
+        assert!(formatted(&ids, "order", None, options).await.next(None).await.is_ok());
+    }
+    let ids = open(&store, &clock).await;
+    let without = ids.formatted("order", None, SequenceOptions::default(), Format::new(&plain).unwrap()).await;
+    assert!(matches!(kind(without), ErrorKind::Store { .. }), "the keys are bound now");
+}
+
+#[tokio::test]
+async fn a_snowflake_is_bound_to_its_format_where_there_is_a_store_of_segments() {
+    let clock = HandClock::at(MIDNIGHT_MS);
+    let store = store_with(&clock);
+    let show = async |template: &str| {
+        let format = Format::new(&FormatOptions { template, ..FormatOptions::default() }).unwrap();
+        let options = SnowflakeOptions::new(Layout::TWITTER);
+        open(&store, &clock).await.formatted_snowflake("web", options, format).await
+    };
+    show("W{id}").await.unwrap();
+    assert!(matches!(kind(show("{id}W").await), ErrorKind::Store { .. }));
+    show("W{id}").await.unwrap();
+}
+
+/// All stripes have what one of them is bound to, and those that a resize makes. Where they differ, nobody is shown
+/// anything until one format is bound in all of them.
+#[tokio::test]
+async fn stripes_have_one_format() {
     let clock = HandClock::at(MIDNIGHT_MS);
     let stores: Vec<Arc<dyn SegmentStore>> = (0..3).map(|_| store_with(&clock) as Arc<dyn SegmentStore>).collect();
     let (owner, shape) = (FormatOwner::Tag("order"), FormatPart::Shape);
     let bound_in =
         async |store: &Arc<dyn SegmentStore>| store.bind_format(owner, shape, FormatBinding::Look).await.unwrap();
     let striped = StripedStore::open(stores[..2].to_vec()).await.unwrap();
-    // The other one was down.
+    assert_eq!(striped.bind_format(owner, shape, FormatBinding::First(7)).await.unwrap(), Some(7));
+    assert_eq!(striped.bind_format(owner, shape, FormatBinding::First(8)).await.unwrap(), Some(7));
+    for store in &stores[..2] {
+        assert_eq!(bound_in(store).await, Some(7));
+    }
     let place = stores[1].stripe().await.unwrap().unwrap();
     let second = stores[1].join_stripe(&place).await.unwrap().store;
-    second.bind_format(owner, shape, FormatBinding::First(7)).await.unwrap();
-    assert_eq!(striped.bind_format(owner, shape, FormatBinding::First(8)).await.unwrap(), Some(7));
-    assert_eq!(bound_in(&stores[0]).await, Some(7));
-    let accepted = FormatBinding::Instead { of: 7, number: 9 };
-    assert_eq!(striped.bind_format(owner, shape, accepted).await.unwrap(), Some(9));
+    second.bind_format(owner, shape, FormatBinding::Always(8)).await.unwrap();
+    for binding in [FormatBinding::Look, FormatBinding::First(7), FormatBinding::First(8)] {
+        let refused = striped.bind_format(owner, shape, binding).await;
+        assert!(matches!(refused, Err(StoreError::Refused { .. })), "{refused:?}");
+    }
+    for _ in 0..2 {
+        assert_eq!(striped.bind_format(owner, shape, FormatBinding::Always(9)).await.unwrap(), Some(9));
+    }
     resize_stripes(&stores[..2], &stores, 0).await.unwrap();
     for store in &stores {
         assert_eq!(bound_in(store).await, Some(9));

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use unalike_mysql::{MysqlLeases, MysqlOptions, MysqlStore};
-use unalike_storage::{SegmentStore as _, StoreError};
+use unalike_storage::{FormatBinding, FormatOwner, FormatPart, SegmentStore as _, StoreError};
 use unalike_tests::mariadb::MariaDb;
 use unalike_tests::mysql_leases::Holder;
 
@@ -34,7 +34,7 @@ fn refused<T>(answer: Result<T, StoreError>, words: &[&str]) {
 const COPY: &[&str] = &["not those that were used before", "unalike store restored --lift COUNT"];
 
 /// All numbers that were granted under a name: none twice.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Granted(BTreeSet<u64>);
 
 impl Granted {
@@ -101,6 +101,29 @@ async fn a_dump_that_is_loaded_into_its_own_server_is_refused_until_an_operator_
     server.load(database(&url), &restored.dump).unwrap();
     restored.is_refused(&url).await;
     restored.goes_on(&url).await;
+}
+
+/// What is bound of a format is a row with a very great number, which is none of a tag's.
+#[tokio::test]
+async fn a_row_that_was_written_over_is_lifted_from_what_tags_had_and_from_no_format() {
+    const LIFT: u64 = 100;
+    let server = MariaDb::shared().unwrap();
+    let url = server.database().unwrap();
+    let mut order = Granted::default();
+    let store = try_open(&url).await.unwrap();
+    order.take(&store, "order", 10).await;
+    let owner = FormatOwner::Tag("order");
+    store.bind_format(owner, FormatPart::Shape, FormatBinding::First(1 << 62)).await.unwrap();
+    store.close().await;
+    assert_eq!(MysqlStore::restored(options(&url), LIFT).await.unwrap().tags, 1);
+    let another_era = "UPDATE unalike_tag SET stripe_set = REPEAT('x', 16) WHERE tag = 'order'";
+    server.sql(database(&url), another_era).unwrap();
+    assert_eq!(MysqlStore::restored(options(&url), LIFT).await.unwrap().tags, 1);
+    let store = try_open(&url).await.unwrap();
+    order.take(&store, "order", 10).await;
+    assert!(order.0.last().is_some_and(|last| *last < 10 * LIFT), "{order:?}");
+    assert_eq!(store.bind_format(owner, FormatPart::Shape, FormatBinding::Look).await.unwrap(), Some(1 << 62));
+    store.close().await;
 }
 
 #[tokio::test]

@@ -614,13 +614,17 @@ fn one_line_of_the_configuration_that_differs_repeats_nothing() -> anyhow::Resul
     // Nobody shows its bare numbers either.
     configure("")?;
     let refused = command(directory.path(), &["next", "order"]);
-    assert!(refused.code == Some(1) && refused.stderr.contains("was shown otherwise before"), "{refused:?}");
+    assert!(refused.code == Some(1) && refused.stderr.contains("is bound to another format"), "{refused:?}");
     let server = Server::start_in(Arc::clone(&directory), arguments.clone())?;
     for path in ["/v1/sequences/order/ids", "/v1/sequences/order/ids?sub=shop", "/v1/sequences/order/ids?count=2"] {
         let answer = server.get(path)?;
         assert_eq!(answer.problem()?, "store-refused", "{path}");
     }
     assert_eq!(texts(&server.get("/v1/sequences/other/ids")?), ["1"]);
+    // Nor in segments.
+    let granted =
+        server.client().send("POST", "/v1/sequences/order/segments", "application/json", r#"{"count":"10"}"#)?;
+    assert_eq!(granted.problem()?, "store-refused", "{granted:?}");
     drop(server);
     // As before, it goes on.
     configure(&format!("{daily}restart = \"day\"\nutc_offset = \"+00:00\"\n"))?;
@@ -666,7 +670,7 @@ fn another_secret_under_the_number_of_a_key_is_refused() -> anyhow::Result<()> {
     for arguments in [["tags", "format", "order"].to_vec(), ["tags", "format", "web", "--snowflake"].to_vec()] {
         let refused = command(directory.path(), &arguments);
         assert!(
-            refused.code == Some(1) && refused.stdout.contains("a new secret needs a number of its own"),
+            refused.code == Some(1) && refused.stdout.contains("Give a new secret a number of its own"),
             "{refused:?}"
         );
     }
@@ -675,7 +679,7 @@ fn another_secret_under_the_number_of_a_key_is_refused() -> anyhow::Result<()> {
     configure(&without_tag)?;
     let refused = command(directory.path(), &["serve", "--listen", "127.0.0.1:0"]);
     assert!(
-        refused.code == Some(1) && refused.stderr.contains("the snowflake \"web\" was shown otherwise"),
+        refused.code == Some(1) && refused.stderr.contains("the snowflake \"web\" is bound to another format"),
         "{refused:?}"
     );
     // A number of its own is what a new secret needs.

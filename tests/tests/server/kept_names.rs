@@ -172,6 +172,7 @@ fn no_request_names_them() -> anyhow::Result<()> {
         "/v1/sequences/redis-leases/ids",
         "/v1/sequences/unalike-new-names/ids?sub=floor",
         "/v1/tags/unalike-new-names",
+        "/v1/tags/unalike-formats",
         "/v1/sequences/redis-leases/ids?sub=default&count=10000",
         "/v1/sequences/order/ids?sub=redis-clock:60",
         "/v1/tags/redis-leases",

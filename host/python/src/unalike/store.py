@@ -47,6 +47,9 @@ KEPT_LEASES: Final = "redis-leases"
 KEPT_CLOCK: Final = "redis-clock:"
 """What the sub-keys of any tag begin with whose numbers are milliseconds that were granted to Redis' clock."""
 
+KEPT_FORMATS: Final = "unalike-formats"
+"""The tag whose sub-keys are what the formats of tags and snowflakes were first."""
+
 KEPT_FLOOR: Final = f"unalike-new-names{SUB_SEPARATOR}floor"
 """The row whose watermark is the floor of all names that are new in a store."""
 
@@ -459,7 +462,8 @@ def is_kept_time(name: str) -> bool:
 
 def is_kept(name: str) -> bool:
     """Whether the product keeps something for itself under this name. Capitals and spaces at the ends do not matter."""
-    return is_kept_time(name) or _is_named(split_tag(name)[0], split_tag(KEPT_FLOOR)[0])
+    tag = split_tag(name)[0]
+    return is_kept_time(name) or _is_named(tag, split_tag(KEPT_FLOOR)[0]) or _is_named(tag, KEPT_FORMATS)
 
 
 def validate_public(name: str) -> None:
@@ -468,7 +472,11 @@ def validate_public(name: str) -> None:
     :raises StoreError: ``tag-invalid``
     """
     if is_kept(name):
-        what = "time that is granted to leases and clocks" if is_kept_time(name) else "the floor of new names"
+        what = "the floor of new names"
+        if is_kept_time(name):
+            what = "time that is granted to leases and clocks"
+        elif _is_named(split_tag(name)[0], KEPT_FORMATS):
+            what = "what the ids of tags look like"
         _refuse(split_tag(name)[0], f"{what} is kept under this name: use another")
 
 

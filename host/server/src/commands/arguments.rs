@@ -669,8 +669,8 @@ pub(crate) enum TagsCommand {
     },
     /// Compare how a tag's ids are shown with what the store has of it, and say what can repeat
     ///
-    /// The store keeps the first format that a tag was shown in, and refuses another. --accept binds the configured one
-    /// in its place; restart all programs then that show ids of the tag.
+    /// The store keeps the first format that a tag was shown in, and servers refuse another. --accept binds the
+    /// configured one in its place; then restart all programs that show ids of the tag.
     Format {
         /// Its name, in [tags] of the configuration
         tag: String,

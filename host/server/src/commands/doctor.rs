@@ -14,7 +14,9 @@ use anyhow::bail;
 use serde::Serialize;
 use serde_json::json;
 use tokio::time::timeout;
-use unalike::storage::{LeaseStore, NotBegun, SegmentStore, StoreError, TagRecord, shown, split_tag};
+use unalike::storage::{
+    FormatOwner, LeaseStore, NotBegun, SegmentStore, StoreError, TagRecord, check_format, shown, split_tag,
+};
 use unalike::{Clock as _, ID_MAX, SystemClock};
 
 use crate::commands::log::collected;
@@ -280,6 +282,13 @@ async fn look_at_segments(config: &Config, store: &dyn SegmentStore, report: &mu
 async fn look_at_tags(config: &Config, store: &dyn SegmentStore, report: &mut Report) {
     // It was checked before.
     let formats = Secrets::read(&config.keys).and_then(|secrets| config.formats(&secrets)).unwrap_or_default();
+    for (tag, format) in &formats.tags {
+        if let Err(other @ StoreError::FormatBound { .. }) =
+            answered(check_format(store, FormatOwner::Tag(tag), format.format())).await
+        {
+            report.failed("formats", &other);
+        }
+    }
     let (began, mut after, mut is_whole) = (Instant::now(), None, false);
     let (mut count, mut ending, mut owners) = (0_u64, Vec::new(), BTreeSet::new());
     while !is_whole && began.elapsed() < LOOK_MAX {

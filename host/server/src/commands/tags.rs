@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use anyhow::{Context, ensure};
 use unalike::storage::{
-    Ceiling, FormatChange, FormatOwner, FormatPart, Mode, SegmentStore, TagOptions, TagRecord, format_changes,
-    rebind_format, split_tag,
+    Ceiling, FormatLook, FormatOwner, FormatPart, Mode, SegmentStore, StoreError, TagOptions, TagRecord,
+    look_at_format, rebind_format, split_tag,
 };
 use unalike::{Format, ID_MAX};
 
@@ -27,8 +27,7 @@ pub(crate) async fn tags(config: Config, command: TagsCommand) -> anyhow::Result
         return import::import(&config, arguments).await;
     }
     if let TagsCommand::Format { tag, snowflake, accept } = &command {
-        let owner = if *snowflake { FormatOwner::Snowflake(tag) } else { FormatOwner::Tag(tag) };
-        return format(&config, owner, *accept).await;
+        return format(&config, tag, *snowflake, *accept).await;
     }
     let begins = matches!(command, TagsCommand::Create { .. });
     let stores = Stores::open(&config, if begins { Purpose::Command } else { Purpose::LookingInto }).await?;
@@ -104,49 +103,74 @@ async fn run(stores: &Stores, command: TagsCommand) -> anyhow::Result<()> {
 }
 
 /// `unalike tags format`
-async fn format(config: &Config, owner: FormatOwner<'_>, accept: bool) -> anyhow::Result<()> {
+async fn format(config: &Config, name: &str, is_snowflake: bool, accept: bool) -> anyhow::Result<()> {
     let formats = config.formats(&Secrets::read(&config.keys)?)?;
-    let shown = match owner {
-        FormatOwner::Tag(tag) => formats.tags.get(tag),
-        FormatOwner::Snowflake(name) => formats.snowflakes.get(name),
+    // The ids of a quick tag are those of the snowflake of its name.
+    let is_snowflake = is_snowflake || formats.quick.contains(name);
+    let (owner, shown) = match is_snowflake {
+        true => (FormatOwner::Snowflake(name), formats.snowflakes.get(name)),
+        false => (FormatOwner::Tag(name), formats.tags.get(name)),
     };
-    let shown = shown.map_or_else(|| Arc::new(Format::default()), |shown| Arc::clone(shown.format()));
+    let plain = Arc::new(Format::default());
+    let format = shown.map_or(&plain, |shown| shown.format());
     let stores = Stores::open(config, if accept { Purpose::Command } else { Purpose::LookingInto }).await?;
-    let done = compare(stores.segments().as_ref(), owner, &shown, accept).await;
+    let done = compare(stores.segments().as_ref(), owner, (format, shown.is_some()), accept).await;
     stores.close().await;
     done
 }
 
-async fn compare(store: &dyn SegmentStore, owner: FormatOwner<'_>, shown: &Format, accept: bool) -> anyhow::Result<()> {
-    let changes = format_changes(store, owner, shown).await?;
-    if changes.is_empty() {
-        return print(&format!("{owner} is shown as before, or the store has no format of it: nothing repeats\n"));
+async fn compare(
+    store: &dyn SegmentStore,
+    owner: FormatOwner<'_>,
+    (format, is_configured): (&Format, bool),
+    accept: bool,
+) -> anyhow::Result<()> {
+    ensure!(store.keeps_formats(), "this store keeps no formats, so none can be compared: see \"Templates and keys\"");
+    let looks = match look_at_format(store, owner, format).await {
+        // They may differ from stripe to stripe, which is what is mended.
+        Err(error @ StoreError::Refused { .. }) if accept => {
+            eprintln!("unalike: {error}");
+            Vec::new()
+        }
+        looks => looks?,
+    };
+    let configured = if is_configured { "the configured format" } else { "no format, as none is configured," };
+    let mut text = String::new();
+    if looks.iter().all(|look| look.bound.is_none()) {
+        writeln!(text, "no format is bound to {owner}: the first server that shows its ids in one binds it")?;
+    } else if looks.iter().any(FormatLook::differs) {
+        writeln!(text, "{owner} is bound to another format than {configured}:")?;
+    } else {
+        writeln!(text, "{owner} is bound to {configured}: nothing repeats")?;
     }
-    let mut text = format!("{owner} was shown otherwise before:\n");
-    for change in FormatChange::to_tell(&changes) {
-        writeln!(text, "- {change}: {}", what_repeats(change))?;
+    for look in looks.iter().filter(|look| look.differs()) {
+        writeln!(text, "- {look}: {}", what_repeats(look))?;
     }
     print(&text)?;
-    ensure!(accept, "nothing was changed: put the former format back, or add --accept if nobody minds what repeats");
-    rebind_format(store, owner, shown, &changes).await?;
-    print("accepted: restart all programs that show ids of it, since those that run go on as before\n")
+    let differs = looks.iter().any(FormatLook::differs);
+    ensure!(accept || !differs, "nothing was changed: go back to the bound format, or add --accept");
+    if accept {
+        rebind_format(store, owner, format).await?;
+        print("accepted: restart all programs that show its ids, since they go on as before until then\n")?;
+    }
+    Ok(())
 }
 
 /// What can be shown twice after a change.
-fn what_repeats(change: &FormatChange) -> &'static str {
-    let FormatPart::Shape = change.part else {
-        return "its numbers are others, and many of them were shown before; a new secret needs a number of its own (id), \
-                and then nothing repeats";
+fn what_repeats(look: &FormatLook) -> &'static str {
+    let FormatPart::Shape = look.part else {
+        return "its numbers change, and many of the new ones were shown before. Give a new secret a number of its own: \
+                then nothing repeats";
     };
-    let Some(changes) = change.shape_changes() else { return "this release cannot say what repeats" };
+    let Some(changes) = look.shape_changes() else { return "this release cannot say what repeats" };
     if changes.only_adds_keys() {
         "nothing repeats"
     } else if changes.in_restart() {
-        "numbers come again that were counted before, and with them whole texts, unless their templates differ"
+        "numbers that were counted before come again, and so do whole texts unless the templates tell them apart"
     } else if changes.in_numbers() {
-        "other numbers are shown for the ids, and many of them were shown before"
+        "the numbers of ids change, and many of the new ones were shown before"
     } else {
-        "no number comes again; a text does if both templates can make it, as A{id} and A1{id} do"
+        "numbers do not change. A text repeats if both templates can make it, as A{id} and A1{id} do"
     }
 }
 

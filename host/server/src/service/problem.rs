@@ -543,6 +543,11 @@ impl Problem {
                 let detail = "the store keeps the snowflake with another layout than this server is configured with";
                 Self::withheld(Kind::LayoutMismatch, detail, error).with("snowflake", namespace.as_str())
             }
+            StoreError::FormatBound { owner, .. } => {
+                let detail =
+                    format!("the store has {owner} in another format than this server; the server's log has more");
+                Self::withheld(Kind::StoreRefused, &detail, error)
+            }
             StoreError::Corrupt { .. } => {
                 Self::withheld(Kind::StoreCorrupt, "the store's data cannot be used; the server's log has more", error)
             }

@@ -175,7 +175,8 @@ export function isKept(name: string): boolean {
  */
 export function validatePublic(name: string): void {
   if (isKept(name)) {
-    const others = isNamed(splitTag(name)[0], KEPT_FORMATS) ? 'what the ids of tags look like' : 'the floor of new names';
+    const isFormat = isNamed(splitTag(name)[0], KEPT_FORMATS);
+    const others = isFormat ? 'what the ids of tags look like' : 'the floor of new names';
     const what = isKeptTime(name) ? 'time that is granted to leases and clocks' : others;
     const tag = quoted(splitTag(name)[0]);
     throw new StoreError('tag-invalid', `the tag ${tag} is not valid: ${what} is kept under this name: use another`);

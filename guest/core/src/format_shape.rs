@@ -28,7 +28,7 @@ const MARK: Field = (62, 1);
 /// let kept = Format::new(&daily)?.shape();
 /// assert_eq!(FormatShape::read(kept.number()), Some(kept));
 /// let shape = Format::new(&FormatOptions { restart: Restart::Never, ..daily })?.shape();
-/// assert_eq!(shape.changes(kept).to_string(), "the restart was day, and is never");
+/// assert_eq!(shape.changes(kept).to_string(), "restart was day, and is never");
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -126,7 +126,7 @@ impl fmt::Display for ShapeChanges {
         let Self { kept, now } = self;
         let mut separator = "";
         if self.in_template() {
-            f.write_str("the template is another one")?;
+            f.write_str("template is another one")?;
             separator = "; ";
         }
         if self.in_restart() {
@@ -136,15 +136,23 @@ impl fmt::Display for ShapeChanges {
                 2 => "month",
                 _ => "day",
             });
-            write!(f, "{separator}the restart was {was}, and is {is}")?;
+            write!(f, "{separator}restart was {was}, and is {is}")?;
             separator = "; ";
         }
-        for (field, what) in
-            [(BITS, "bits of a permuted number"), (GENE_BITS, "bits of the gene"), (KEY_ID_BITS, "bits of a key's id")]
-        {
+        let [bits_were, bits_are] = [kept, now].map(|shape| shape.figure(BITS));
+        let keys = match (bits_were, bits_are) {
+            (0, 1..) => "the ids were shown without keys, and are shown under keys",
+            (1.., 0) => "the ids were shown under keys, and are shown without",
+            _ => "",
+        };
+        if !keys.is_empty() {
+            write!(f, "{separator}{keys}")?;
+            separator = "; ";
+        }
+        for (field, what) in [(BITS, "bits"), (GENE_BITS, "gene_bits"), (KEY_ID_BITS, "key_id_bits")] {
             let [was, is] = [kept, now].map(|shape| shape.figure(field));
-            if was != is {
-                write!(f, "{separator}the {what} were {was}, and are {is}")?;
+            if was != is && (keys.is_empty() || field == GENE_BITS) {
+                write!(f, "{separator}{what} was {was}, and is {is}")?;
                 separator = "; ";
             }
         }
@@ -191,14 +199,14 @@ mod tests {
         assert_eq!(kept.changes(kept).to_string(), "");
         let with_ids = [FormatKey { id: 1, secret: 7 }];
         for (changed, what) in [
-            (FormatOptions { template: "{yyyyMMdd}{id}", ..daily }, "the template is another one"),
-            (FormatOptions { restart: Restart::Month, ..daily }, "the restart was day, and is month"),
-            (FormatOptions { bits: 24, ..daily }, "the bits of a permuted number were 63, and are 24"),
-            (FormatOptions { gene_bits: 16, ..daily }, "the bits of the gene were 0, and are 16"),
-            (FormatOptions { key_id_bits: 8, keys: &with_ids, ..daily }, "the bits of a key's id were 0, and are 8"),
+            (FormatOptions { template: "{yyyyMMdd}{id}", ..daily }, "template is another one"),
+            (FormatOptions { restart: Restart::Month, ..daily }, "restart was day, and is month"),
+            (FormatOptions { bits: 24, ..daily }, "bits was 63, and is 24"),
+            (FormatOptions { gene_bits: 16, ..daily }, "gene_bits was 0, and is 16"),
+            (FormatOptions { key_id_bits: 8, keys: &with_ids, ..daily }, "key_id_bits was 0, and is 8"),
             (
                 FormatOptions { keys: &[], restart: Restart::Year, ..daily },
-                "the restart was day, and is year; the bits of a permuted number were 63, and are 0",
+                "restart was day, and is year; the ids were shown under keys, and are shown without",
             ),
         ] {
             let now = shape(&changed);

@@ -170,7 +170,7 @@ impl Ids {
         let format = format.into();
         // Before anything is opened for a format that is refused.
         let unbound =
-            if self.is_bound(tag, &format) { None } else { Some(self.check_format(of_tag, tag, &format).await?) };
+            if self.is_bound(tag, &format)? { None } else { Some(self.check_format(of_tag, tag, &format).await?) };
         let id_max = options.id_max.unwrap_or(ID_MAX).min(format.id_max());
         let options = SequenceOptions { id_max: (id_max < ID_MAX).then_some(id_max), ..options };
         let source = if format.restart() == Restart::Never {

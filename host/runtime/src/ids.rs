@@ -417,6 +417,7 @@ impl Ids {
         name: &str,
         format: &Arc<Format>,
     ) -> Result<UnboundFormat, Error> {
+        self.shared.check(name)?;
         let (asked, format) = (name.to_owned(), Arc::clone(format));
         let check = |store: Arc<dyn SegmentStore>| async move { check_format(&*store, owner(&asked), &format).await };
         self.shared.environment.ask_segments(name, check).await
@@ -438,10 +439,14 @@ impl Ids {
     }
 
     /// Whether a tag was found to be bound to this format, in this process.
-    pub(crate) fn is_bound(&self, tag: &str, format: &Arc<Format>) -> bool {
-        lock(&self.shared.formats).get(tag).is_some_and(|known| {
+    ///
+    /// # Errors
+    /// For a name that is none, and in a forked child.
+    pub(crate) fn is_bound(&self, tag: &str, format: &Arc<Format>) -> Result<bool, Error> {
+        self.shared.check(tag)?;
+        Ok(lock(&self.shared.formats).get(tag).is_some_and(|known| {
             Arc::ptr_eq(known, format) || known.shape() == format.shape() && known.key_checks().eq(format.key_checks())
-        })
+        }))
     }
 
     /// Notes that it is.

@@ -166,8 +166,8 @@ pub enum StoreError {
     },
     /// A tag or a snowflake is bound to another format.
     #[error(
-        "{owner} is bound to another format, and two of its ids could be shown alike: {what}. Use the format from before (is \
-         the configuration given?), or another name; `{command}` says what can repeat, and accepts this format"
+        "{owner} is bound to another format in the store, and two ids can look the same: {what}. Use the format from before \
+         (was --config forgotten?), or another name; `{command}`, with the same --config and --store, says what can repeat"
     )]
     FormatBound {
         /// The tag or the snowflake.

@@ -402,11 +402,11 @@ async fn a_tag_is_shown_in_the_format_that_it_had_first_and_no_other_process_sho
     let others = [FormatKey { secret: 7, ..keys[0] }];
     let later = [FormatKey { id: 2, secret: 7 }, keys[0]];
     let changed = [
-        (FormatOptions { template: "{yyyyMMdd}-{id:08}", ..first }, "the template is another one"),
-        (FormatOptions { restart: Restart::Never, ..first }, "the restart was day, and is never"),
-        (FormatOptions { bits: 26, ..first }, "the bits of a permuted number were 24, and are 26"),
-        (FormatOptions { gene_bits: 2, ..first }, "the bits of the gene were 0, and are 2"),
-        (FormatOptions { key_id_bits: 3, ..first }, "the bits of a key's id were 2, and are 3"),
+        (FormatOptions { template: "{yyyyMMdd}-{id:08}", ..first }, "template is another one"),
+        (FormatOptions { restart: Restart::Never, ..first }, "restart was day, and is never"),
+        (FormatOptions { bits: 26, ..first }, "bits was 24, and is 26"),
+        (FormatOptions { gene_bits: 2, ..first }, "gene_bits was 0, and is 2"),
+        (FormatOptions { key_id_bits: 3, ..first }, "key_id_bits was 2, and is 3"),
         (FormatOptions { keys: &others, ..first }, "the key 1 has another secret or context"),
         (FormatOptions { context: "orders", ..first }, "the key 1 has another secret or context"),
     ];
@@ -461,7 +461,7 @@ async fn of_formats_that_come_first_at_once_one_is_shown() {
     for one in all {
         match one.await.unwrap() {
             Ok(text) => assert!(shown.insert(text)),
-            Err(error) => assert!(error.to_string().contains("the template is another one"), "{error}"),
+            Err(error) => assert!(error.to_string().contains("template is another one"), "{error}"),
         }
     }
     let first: BTreeSet<_> = shown.iter().map(|text| &text[..1]).collect();

@@ -646,6 +646,8 @@ mod children {
                             is_forked(local.try_next()),
                             is_forked(ids.sequence_blocking("order", fixed(2))),
                             is_forked(plainly(ids.snowflake("default", twitter()))),
+                            is_forked(plainly(ids.formatted("order", None, fixed(2), Format::default()))),
+                            is_forked(plainly(ids.formatted_snowflake("web", twitter(), Format::default()))),
                             random.ulid().is_ok_and(|its| its.0.abs_diff(ulid.0) > 1 << 32),
                             !process.is_current(),
                         ];
@@ -662,7 +664,7 @@ mod children {
                         // Its own child is yet another one.
                         let grandchild =
                             fork.child(|| is_forked(own.try_next()) && is_forked(generators.orders.try_next()));
-                        assert_eq!(inherited, [true; 14], "{engine:?}, {fork:?}");
+                        assert_eq!(inherited, [true; 16], "{engine:?}, {fork:?}");
                         is_untouched && has_own && grandchild == 0
                     });
                     assert_eq!(status, 0, "{engine:?}, {fork:?}: 14 is a child that hung");

@@ -598,9 +598,9 @@ fn one_line_of_the_configuration_that_differs_repeats_nothing() -> anyhow::Resul
     drop(server);
     let configure = |text: &str| std::fs::write(directory.path().join("unalike.toml"), text);
     for (changed, said) in [
-        (daily.to_owned(), "the restart was day, and is never"),
-        (format!("{}restart = \"day\"\n", daily.replace(":06", ":07")), "the template is another one"),
-        (format!("{daily}restart = \"day\"\ngene_bits = 4\n"), "the bits of the gene were 0, and are 4"),
+        (daily.to_owned(), "restart was day, and is never"),
+        (format!("{}restart = \"day\"\n", daily.replace(":06", ":07")), "template is another one"),
+        (format!("{daily}restart = \"day\"\ngene_bits = 4\n"), "gene_bits was 0, and is 4"),
     ] {
         configure(&changed)?;
         for arguments in [&["serve", "--listen", "127.0.0.1:0"][..], &["next", "order"]] {
@@ -611,8 +611,12 @@ fn one_line_of_the_configuration_that_differs_repeats_nothing() -> anyhow::Resul
         assert!(refused.code == Some(1) && refused.stdout.contains(said), "{refused:?}");
         assert!(refused.stderr.contains("nothing was changed"), "{refused:?}");
     }
-    // Nobody shows its bare numbers either.
+    // Nobody shows its bare numbers either, and no word of an operator who has forgotten the configuration counts.
     configure("")?;
+    for arguments in [&["tags", "format", "order"][..], &["tags", "format", "order", "--accept"]] {
+        let refused = command(directory.path(), arguments);
+        assert!(refused.code == Some(1) && refused.stderr.contains("the configuration has none"), "{refused:?}");
+    }
     let refused = command(directory.path(), &["next", "order"]);
     assert!(refused.code == Some(1) && refused.stderr.contains("is bound to another format"), "{refused:?}");
     let server = Server::start_in(Arc::clone(&directory), arguments.clone())?;
@@ -640,6 +644,12 @@ fn one_line_of_the_configuration_that_differs_repeats_nothing() -> anyhow::Resul
     assert!(ok(directory.path(), &["next", "order"]).starts_with("ORD-"));
     let listed = ok(directory.path(), &["tags", "list"]);
     assert!(listed.contains("order") && !listed.contains("unalike-formats"), "{listed}");
+    // Where there is nothing to accept, nothing is bound.
+    for (name, said) in [("ordr", "unknown"), ("other", "no format is bound"), ("a\tb", "control character")] {
+        let refused = command(directory.path(), &["tags", "format", name, "--accept"]);
+        assert!(refused.code == Some(1) && refused.stderr.contains(said), "{name}: {refused:?}");
+    }
+    assert!(ok(directory.path(), &["tags", "format", "other"]).contains("its ids are bare numbers"));
     Ok(())
 }
 

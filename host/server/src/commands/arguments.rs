@@ -667,17 +667,17 @@ pub(crate) enum TagsCommand {
         #[arg(long)]
         yes: bool,
     },
-    /// Compare how a tag's ids are shown with what the store has of it, and say what can repeat
+    /// Compare a tag's or a snowflake's configured format with the one in the store, and say what can repeat
     ///
-    /// The store keeps the first format that a tag was shown in, and servers refuse another. --accept binds the
-    /// configured one in its place; then restart all programs that show ids of the tag.
+    /// The store keeps the first format that a tag was shown in, and servers refuse another. Stop them before --accept
+    /// binds the configured one in its place. It exits with 1 if the formats differ.
     Format {
-        /// Its name, in [tags] of the configuration
+        /// The tag's name; with --snowflake, the snowflake's
         tag: String,
-        /// It is the name of a snowflake, in [snowflakes]
+        /// Look at a snowflake, and not at a tag
         #[arg(long)]
         snowflake: bool,
-        /// Show its ids as configured from now on, whatever repeats
+        /// Bind the configured format, whatever repeats
         #[arg(long)]
         accept: bool,
     },

@@ -1,7 +1,6 @@
 //! `unalike tags`: tags listed, shown, created, changed and raised.
 
 use std::fmt::Write as _;
-use std::sync::Arc;
 
 use anyhow::{Context, ensure};
 use unalike::storage::{
@@ -107,68 +106,112 @@ async fn format(config: &Config, name: &str, is_snowflake: bool, accept: bool) -
     let formats = config.formats(&Secrets::read(&config.keys)?)?;
     // The ids of a quick tag are those of the snowflake of its name.
     let is_snowflake = is_snowflake || formats.quick.contains(name);
-    let (owner, shown) = match is_snowflake {
-        true => (FormatOwner::Snowflake(name), formats.snowflakes.get(name)),
-        false => (FormatOwner::Tag(name), formats.tags.get(name)),
+    let (owner, shown) = if is_snowflake {
+        ensure!(config.snowflakes.contains_key(name), "the snowflake {name:?} is not in the configuration");
+        (FormatOwner::Snowflake(name), formats.snowflakes.get(name))
+    } else {
+        plain_tag(name)?;
+        let is_tag = config.tags.contains_key(name);
+        ensure!(is_tag || !config.snowflakes.contains_key(name), "{name:?} is a snowflake: add --snowflake");
+        (FormatOwner::Tag(name), formats.tags.get(name))
     };
-    let plain = Arc::new(Format::default());
-    let format = shown.map_or(&plain, |shown| shown.format());
-    let stores = Stores::open(config, if accept { Purpose::Command } else { Purpose::LookingInto }).await?;
-    let done = compare(stores.segments().as_ref(), owner, (format, shown.is_some()), accept).await;
+    let stores = Stores::open(config, Purpose::LookingInto).await?;
+    let store = stores.segments().as_ref();
+    let done = match shown {
+        Some(shown) => compare(store, owner, shown.format(), accept).await,
+        None => look_without(config, store, owner, accept).await,
+    };
     stores.close().await;
     done
 }
 
+/// Compares a configured format with the bound one.
 async fn compare(
     store: &dyn SegmentStore,
     owner: FormatOwner<'_>,
-    (format, is_configured): (&Format, bool),
+    format: &Format,
     accept: bool,
 ) -> anyhow::Result<()> {
-    ensure!(store.keeps_formats(), "this store keeps no formats, so none can be compared: see \"Templates and keys\"");
+    ensure!(
+        store.keeps_formats(),
+        "nothing is compared: --store keeps no formats, since it is another server or has tables or keys of another system"
+    );
     let looks = match look_at_format(store, owner, format).await {
         // They may differ from stripe to stripe, which is what is mended.
         Err(error @ StoreError::Refused { .. }) if accept => {
             eprintln!("unalike: {error}");
-            Vec::new()
+            rebind_format(store, owner, format).await?;
+            return print(ACCEPTED);
         }
         looks => looks?,
     };
-    let configured = if is_configured { "the configured format" } else { "no format, as none is configured," };
-    let mut text = String::new();
+    let differing: Vec<&FormatLook> = looks.iter().filter(|look| look.differs()).collect();
+    let only_adds_keys = |look: &&FormatLook| look.shape_changes().is_some_and(|changes| changes.only_adds_keys());
     if looks.iter().all(|look| look.bound.is_none()) {
-        writeln!(text, "no format is bound to {owner}: the first server that shows its ids in one binds it")?;
-    } else if looks.iter().any(FormatLook::differs) {
-        writeln!(text, "{owner} is bound to another format than {configured}:")?;
-    } else {
-        writeln!(text, "{owner} is bound to {configured}: nothing repeats")?;
+        return print(&format!(
+            "no format is bound to {owner} yet: the first program that shows its ids binds the configured one\n"
+        ));
     }
-    for look in looks.iter().filter(|look| look.differs()) {
+    if differing.is_empty() {
+        return print(&format!("{owner} is bound to the configured format: nothing repeats\n"));
+    }
+    if differing.iter().all(only_adds_keys) {
+        return print(&format!(
+            "the configured format adds keys to the one that {owner} is bound to: nothing repeats, and the first program that \
+             shows its ids binds it\n"
+        ));
+    }
+    let mut text = format!("{owner} is bound to another format than the configured one:\n");
+    for look in differing {
         writeln!(text, "- {look}: {}", what_repeats(look))?;
     }
     print(&text)?;
-    let differs = looks.iter().any(FormatLook::differs);
-    ensure!(accept || !differs, "nothing was changed: go back to the bound format, or add --accept");
-    if accept {
-        rebind_format(store, owner, format).await?;
-        print("accepted: restart all programs that show its ids, since they go on as before until then\n")?;
+    ensure!(
+        accept,
+        "nothing was changed: go back to the former configuration, use another name, or accept what can repeat (--accept)"
+    );
+    rebind_format(store, owner, format).await?;
+    print(ACCEPTED)
+}
+
+const ACCEPTED: &str = "accepted: restart all programs that show its ids, since they go on as before until then\n";
+
+/// What a store has of a format, where the configuration has none.
+async fn look_without(
+    config: &Config,
+    store: &dyn SegmentStore,
+    owner: FormatOwner<'_>,
+    accept: bool,
+) -> anyhow::Result<()> {
+    let configuration =
+        if config.has_file { "the configuration has none" } else { "no configuration is given (--config FILE)" };
+    let looks = look_at_format(store, owner, &Format::default()).await?;
+    ensure!(
+        looks.iter().all(|look| look.bound.is_none()),
+        "nothing was changed: a format is bound to {owner}, and {configuration}. Its bare numbers could be ids that were shown \
+         before; to accept them, configure template = \"{{id}}\""
+    );
+    if let FormatOwner::Tag(tag) = owner {
+        // It says so if there is no such tag.
+        store.tag(tag).await?;
     }
-    Ok(())
+    ensure!(!accept, "nothing was accepted: no format is bound to {owner}, and {configuration}");
+    print(&format!("no format is bound to {owner}, and {configuration}: its ids are bare numbers\n"))
 }
 
 /// What can be shown twice after a change.
 fn what_repeats(look: &FormatLook) -> &'static str {
     let FormatPart::Shape = look.part else {
-        return "its numbers change, and many of the new ones were shown before. Give a new secret a number of its own: \
-                then nothing repeats";
+        return "the numbers of ids change, and new ones can be those that were shown before. Give a new secret a number of \
+                its own: then nothing repeats";
     };
     let Some(changes) = look.shape_changes() else { return "this release cannot say what repeats" };
     if changes.only_adds_keys() {
         "nothing repeats"
     } else if changes.in_restart() {
-        "numbers that were counted before come again, and so do whole texts unless the templates tell them apart"
+        "numbers that were counted before come again, and whole texts with them unless the templates tell them apart"
     } else if changes.in_numbers() {
-        "the numbers of ids change, and many of the new ones were shown before"
+        "the numbers of ids change, and new ones can be those that were shown before"
     } else {
         "numbers do not change. A text repeats if both templates can make it, as A{id} and A1{id} do"
     }

@@ -128,8 +128,8 @@ impl Place for PostgresOptions {
             true => PostgresStore::restored(options, adoption.lift).await,
             false => PostgresStore::adopt_server(options, adoption.lift).await,
         };
-        let adopted =
-            adopted.with_context(|| format!("the server behind {} was not adopted", PostgresOptions::address(self)))?;
+        let what = if adoption.is_restored { "nothing was lifted" } else { "the server was not adopted" };
+        let adopted = adopted.context(what)?;
         let unalike_postgres::Adopted { tags, leases_from_ms, .. } = adopted;
         Ok(Adopted { tags, leases_from_ms, follows_itself: false })
     }

@@ -105,7 +105,7 @@ impl ShapeChanges {
     }
 
     /// Whether all that is new is a key, with bits for its id, on ids that were shown without one. Their numbers stay
-    /// apart.
+    /// apart, if nobody shows ids without keys any more: these could grow into the others.
     #[must_use]
     pub fn only_adds_keys(&self) -> bool {
         let (kept, now) = (self.kept, self.now);

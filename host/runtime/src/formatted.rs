@@ -151,8 +151,8 @@ impl Ids {
     /// If the ids of one tag are shown in two formats, or if its template, restart, bits, gene or a secret change, two
     /// ids could be shown alike. So the format is bound to the tag in the store at its first use. Another one is
     /// refused, in this process and in every other. Keys are bound one by one: one with a number of its own may come or
-    /// go, and so may the first keys. [`rebind_format`](unalike_storage::rebind_format) binds another format, for those
-    /// who know what can repeat.
+    /// go. [`rebind_format`](unalike_storage::rebind_format) binds another format, for those who know what can repeat:
+    /// the first keys repeat nothing once all programs without them have ended.
     ///
     /// Nothing is compared in stores that keep tags in tables or keys of other systems, nor with an unalike server as
     /// the store. Bare [sequences](Ids::sequence) of the tag compare nothing.

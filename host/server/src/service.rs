@@ -205,7 +205,7 @@ impl Service {
         let options = SequenceOptions { id_max, ..SequenceOptions::default() };
         if !self.check_openable(tag, sub)? {
             let refused = |source| ErrorKind::Store { name: tag.to_owned(), source: Arc::new(source) };
-            self.check_unformatted(tag).await.map_err(refused)?;
+            self.check_bare_format(tag).await.map_err(refused)?;
         }
         match sub {
             None => self.ids.sequence(tag, options).await,
@@ -213,12 +213,13 @@ impl Service {
         }
     }
 
-    /// Refuses a tag of which no format is configured, and the store has one.
+    /// Refuses a tag that the store has in another format, before its bare numbers are given.
     ///
     /// # Errors
     /// [`StoreError::FormatBound`], and any error of the connection.
-    pub(crate) async fn check_unformatted(&self, tag: &str) -> Result<(), StoreError> {
-        if self.shown(tag).is_some() { Ok(()) } else { self.bound.check_unformatted(self.store(), tag).await }
+    pub(crate) async fn check_bare_format(&self, tag: &str) -> Result<(), StoreError> {
+        let format = self.shown(tag).map(|shown| &**shown.format());
+        self.bound.check_bare(self.store(), tag, format).await
     }
 
     /// Refuses a snowflake that the store has in another format, if it is known.

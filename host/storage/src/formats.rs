@@ -99,19 +99,6 @@ impl FormatLook {
         let (FormatPart::Shape, Some(bound)) = (self.part, self.bound) else { return None };
         Some(FormatShape::read(self.number)?.changes(FormatShape::read(bound)?))
     }
-
-    /// What is to be bound of it: nothing if it is; the number where nothing is, or where all that is new are keys, by
-    /// which nothing repeats. `Err` where another format is bound.
-    fn to_bind(self) -> Result<Option<FormatBinding>, Self> {
-        match self.bound {
-            None => Ok(Some(FormatBinding::First(self.number))),
-            Some(bound) if bound == self.number => Ok(None),
-            Some(_) if self.shape_changes().is_some_and(|changes| changes.only_adds_keys()) => {
-                Ok(Some(FormatBinding::Always(self.number)))
-            }
-            Some(_) => Err(self),
-        }
-    }
 }
 
 impl fmt::Display for FormatLook {
@@ -154,7 +141,7 @@ fn parts(format: &Format) -> impl Iterator<Item = (FormatPart, u64)> {
 
 /// What is not bound yet of a format that may be shown.
 #[derive(Clone, Debug, Default)]
-pub struct UnboundFormat(Vec<(FormatLook, FormatBinding)>);
+pub struct UnboundFormat(Vec<FormatLook>);
 
 impl UnboundFormat {
     /// Whether all of it is bound.
@@ -169,8 +156,8 @@ impl UnboundFormat {
     /// [`StoreError::FormatBound`] when somebody else bound another format meanwhile; any error of the connection.
     pub async fn bind(self, store: &dyn SegmentStore, owner: FormatOwner<'_>) -> Result<(), StoreError> {
         let mut differing = Vec::new();
-        for (look, binding) in self.0 {
-            let bound = store.bind_format(owner, look.part, binding).await?;
+        for look in self.0 {
+            let bound = store.bind_format(owner, look.part, FormatBinding::First(look.number)).await?;
             differing.extend(Some(FormatLook { bound, ..look }).filter(FormatLook::differs));
         }
         refuse(owner, &differing)
@@ -197,15 +184,10 @@ pub async fn check_format(
     owner: FormatOwner<'_>,
     format: &Format,
 ) -> Result<UnboundFormat, StoreError> {
-    let (mut unbound, mut differing) = (Vec::new(), Vec::new());
-    for look in look_at_format(store, owner, format).await? {
-        match look.to_bind() {
-            Ok(binding) => unbound.extend(binding.map(|binding| (look, binding))),
-            Err(look) => differing.push(look),
-        }
-    }
+    let looks = look_at_format(store, owner, format).await?;
+    let differing: Vec<FormatLook> = looks.iter().copied().filter(FormatLook::differs).collect();
     refuse(owner, &differing)?;
-    Ok(UnboundFormat(unbound))
+    Ok(UnboundFormat(looks.into_iter().filter(|look| look.bound.is_none()).collect()))
 }
 
 fn refuse(owner: FormatOwner<'_>, differing: &[FormatLook]) -> Result<(), StoreError> {

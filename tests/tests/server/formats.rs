@@ -700,3 +700,30 @@ fn another_secret_under_the_number_of_a_key_is_refused() -> anyhow::Result<()> {
     ids(&server.client(), "/v1/snowflakes/web/ids");
     Ok(())
 }
+
+/// A template alone leaves numbers bare, and a gene does not: 16 * n + g of the one are numbers of the other.
+#[test]
+fn bare_numbers_are_refused_where_others_are_shown_for_the_ids() -> anyhow::Result<()> {
+    let configuration = |line: &str| format!("drop_in = [\"leaf\"]\n[tags.order]\n{line}\n[tags.used]\n{line}\n");
+    let (directory, arguments) = configured(&configuration("template = \"{id:06}\""))?;
+    let bare = Server::start_in(Arc::clone(&directory), arguments)?;
+    // Bare numbers bind the format that they belong to.
+    assert_eq!(bare.get("/api/segment/get/used")?.body, "1");
+    std::fs::write(directory.path().join("gene.toml"), configuration("gene_bits = 4"))?;
+    let with_gene = ["--config", "gene.toml"].map(str::to_owned).to_vec();
+    let refused = run(directory.path(), ["--config", "gene.toml", "serve", "--listen", "127.0.0.1:0"])?;
+    assert!(refused.code == Some(1) && refused.stderr.contains("the tag \"used\" is bound"), "{refused:?}");
+    std::fs::write(
+        directory.path().join("gene.toml"),
+        configuration("gene_bits = 4").split("[tags.used]").next().unwrap(),
+    )?;
+    let gene = Server::start_in(Arc::clone(&directory), with_gene)?;
+    assert_eq!(ids(&gene.client(), "/v1/sequences/order/ids?shard_key=5"), ["21"]);
+    for path in ["/v1/sequences/order/ids", "/api/segment/get/order"] {
+        let answer = bare.get(path)?;
+        assert!(answer.status >= 400, "{path}: {answer:?}");
+    }
+    let granted = bare.client().send("POST", "/v1/sequences/order/segments?count=10", "application/json", "")?;
+    assert_eq!(granted.problem()?, "store-refused", "{granted:?}");
+    Ok(())
+}

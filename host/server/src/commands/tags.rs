@@ -146,7 +146,6 @@ async fn compare(
         looks => looks?,
     };
     let differing: Vec<&FormatLook> = looks.iter().filter(|look| look.differs()).collect();
-    let only_adds_keys = |look: &&FormatLook| look.shape_changes().is_some_and(|changes| changes.only_adds_keys());
     if looks.iter().all(|look| look.bound.is_none()) {
         return print(&format!(
             "no format is bound to {owner} yet: the first program that shows its ids binds the configured one\n"
@@ -154,12 +153,6 @@ async fn compare(
     }
     if differing.is_empty() {
         return print(&format!("{owner} is bound to the configured format: nothing repeats\n"));
-    }
-    if differing.iter().all(only_adds_keys) {
-        return print(&format!(
-            "the configured format adds keys to the one that {owner} is bound to: nothing repeats, and the first program that \
-             shows its ids binds it\n"
-        ));
     }
     let mut text = format!("{owner} is bound to another format than the configured one:\n");
     for look in differing {
@@ -207,7 +200,7 @@ fn what_repeats(look: &FormatLook) -> &'static str {
     };
     let Some(changes) = look.shape_changes() else { return "this release cannot say what repeats" };
     if changes.only_adds_keys() {
-        "nothing repeats"
+        "nothing repeats, once all programs that show ids without keys are stopped"
     } else if changes.in_restart() {
         "numbers that were counted before come again, and whole texts with them unless the templates tell them apart"
     } else if changes.in_numbers() {

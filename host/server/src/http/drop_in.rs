@@ -81,7 +81,7 @@ async fn grant(service: &Service, permit: &Permit, tag: &str, want: SegmentSize)
         let detail = format!("the tag {:?} is quick, a snowflake without segments: ask for single ids", shortened(tag));
         return Err(Problem::new(Kind::TagInvalid, detail).with("tag", shortened(tag)));
     }
-    service.check_unformatted(tag).await?;
+    service.check_bare_format(tag).await?;
     let store = service.store();
     let record = store.open_tag(tag).await?;
     if record.options.mode == Mode::Ordered {
@@ -243,7 +243,7 @@ const THROUGH_SEQUENCE: u32 = 1_000;
 async fn take_of_tag(service: &Service, permit: &Permit, tag: &str, count: u32) -> Result<Vec<u64>, Problem> {
     const SEGMENTS_MAX: u64 = 16;
     if count > THROUGH_SEQUENCE && !service.is_quick(tag) && service.shown(tag).is_none() {
-        service.check_unformatted(tag).await?;
+        service.check_bare_format(tag).await?;
         let options = service.store().open_tag(tag).await?.options;
         if let (Mode::Buffered, StepPolicy::Fixed { step }) = (options.mode, options.step)
             && u64::from(count) > step.saturating_mul(SEGMENTS_MAX)

@@ -16,7 +16,7 @@ const START_MAX: Duration = Duration::from_millis(700);
 /// And for this long before a tag is opened.
 const OPEN_MAX: Duration = Duration::from_secs(5);
 
-/// For this long it is taken for granted that the store has no format of a tag.
+/// For this long it is taken for granted that the store has no other format of a tag.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
 /// Of how many tags that is remembered.
@@ -27,8 +27,8 @@ const REMEMBERED_MAX: usize = 10_000;
 pub(crate) struct BoundFormats {
     /// The snowflakes of which it said nothing when the server started, with their formats.
     unanswered: Mutex<HashMap<String, Option<Arc<Format>>>>,
-    /// The tags without a format of which it has none either, and when it said so.
-    unformatted: Mutex<HashMap<String, Instant>>,
+    /// The tags whose bare numbers may be given, and when it said so.
+    bare: Mutex<HashMap<String, Instant>>,
 }
 
 impl BoundFormats {
@@ -59,7 +59,7 @@ impl BoundFormats {
                 unanswered.insert(name.clone(), format);
             }
         }
-        Ok(Self { unanswered: Mutex::new(unanswered), unformatted: Mutex::default() })
+        Ok(Self { unanswered: Mutex::new(unanswered), bare: Mutex::default() })
     }
 
     /// Compares the format of a snowflake that was not compared yet, if the store answers; its ids need no store.
@@ -74,22 +74,38 @@ impl BoundFormats {
         Ok(())
     }
 
-    /// Refuses a tag of which no format is configured, and the store has one: its bare numbers may be what others were
-    /// shown as.
+    /// Whether a snowflake was not compared yet.
+    pub(crate) fn is_unanswered(&self, name: &str) -> bool {
+        lock(&self.unanswered).contains_key(name)
+    }
+
+    /// Compares the format of a tag, before its bare numbers are given: they may be what others were shown as. One that
+    /// is configured is bound.
     ///
     /// # Errors
     /// [`StoreError::FormatBound`], and any error of the connection.
-    pub(crate) async fn check_unformatted(&self, store: &dyn SegmentStore, tag: &str) -> Result<(), StoreError> {
-        if lock(&self.unformatted).get(tag).is_some_and(|looked| looked.elapsed() < LOOK_AGAIN) {
+    pub(crate) async fn check_bare(
+        &self,
+        store: &dyn SegmentStore,
+        tag: &str,
+        format: Option<&Format>,
+    ) -> Result<(), StoreError> {
+        if lock(&self.bare).get(tag).is_some_and(|looked| looked.elapsed() < LOOK_AGAIN) {
             return Ok(());
         }
-        let plain = Format::default();
-        answered(OPEN_MAX, tag, check_format(store, FormatOwner::Tag(tag), &plain)).await?;
-        let mut unformatted = lock(&self.unformatted);
-        if unformatted.len() >= REMEMBERED_MAX {
-            unformatted.clear();
+        let compare = async {
+            let owner = FormatOwner::Tag(tag);
+            match format {
+                Some(format) => check_format(store, owner, format).await?.bind(store, owner).await,
+                None => check_format(store, owner, &Format::default()).await.map(drop),
+            }
+        };
+        answered(OPEN_MAX, tag, compare).await?;
+        let mut bare = lock(&self.bare);
+        if bare.len() >= REMEMBERED_MAX {
+            bare.clear();
         }
-        unformatted.insert(tag.to_owned(), Instant::now());
+        bare.insert(tag.to_owned(), Instant::now());
         Ok(())
     }
 }

@@ -79,7 +79,7 @@ impl Service {
             return Err(Problem::new(Kind::TagInvalid, detail).with("tag", tag));
         }
         self.sub_key(tag, sub).await?;
-        self.check_unformatted(tag).await.map_err(|error| Problem::of_grant(&error, Of::Sequences))?;
+        self.check_bare_format(tag).await.map_err(|error| Problem::of_grant(&error, Of::Sequences))?;
         let id_max = self.shown(tag).map_or(ID_MAX, |shown| shown.format().id_max());
         Ok(Grantable { tag: tag.to_owned(), name: stored_name(tag, sub)?, id_max })
     }

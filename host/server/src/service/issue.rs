@@ -278,9 +278,11 @@ impl Service {
         match owner {
             Owner::Tag { name, sub: None } => match self.sequence_if_open(name) {
                 Some(sequence) => sequence.try_next().ok()?,
+                None if self.bound.is_unanswered(name) => None,
                 None => self.quick(name).ok()??.try_next().ok()?,
             },
             Owner::Tag { sub: Some(_), .. } => None,
+            Owner::Snowflake { name } if self.bound.is_unanswered(name) => None,
             Owner::Snowflake { name } => self.snowflake(name).ok()?.try_next().ok()?,
         }
     }

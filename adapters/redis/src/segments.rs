@@ -395,7 +395,6 @@ fn check_not_behind(tag: &str, next: u64, end: u64) -> Result<(), StoreError> {
 
 /// Looks after the tags that are in use, until nobody has the store any more. Any number of hosts may do so at once.
 async fn keep(store: Weak<Inner>, every: Duration, preheat: bool) {
-    let mut looked = Instant::now();
     if preheat
         && let Some(inner) = store.upgrade()
         && let Err(error) = inner.preheat().await
@@ -405,28 +404,19 @@ async fn keep(store: Weak<Inner>, every: Duration, preheat: bool) {
     loop {
         tokio::time::sleep(every).await;
         let Some(inner) = store.upgrade() else { return };
-        // One that nobody here asked for since is as it was, or somebody else looks after it.
-        let is_used = |known: &Tag| lock(&known.state).asked >= looked;
-        let now = Instant::now();
         let tags: Vec<(String, Arc<Tag>)> = {
             let mut tags = lock(&inner.tags);
             tags.retain(|_, known| Arc::strong_count(known) > 1 || lock(&known.state).asked.elapsed() < IDLE);
-            let used = tags.iter().filter(|(_, known)| is_used(known));
-            used.map(|(tag, known)| (tag.clone(), Arc::clone(known))).collect()
+            tags.iter().map(|(tag, known)| (tag.clone(), Arc::clone(known))).collect()
         };
-        let mut all_looked_after = true;
         for (tag, known) in tags {
             if let Err(error) = inner.look_after(&tag, &known).await {
                 tracing::debug!(tag, error = &error as &dyn std::error::Error, "a tag was not looked after");
                 if error.is_retryable() {
                     // The server is asked again in a while.
-                    all_looked_after = false;
                     break;
                 }
             }
-        }
-        if all_looked_after {
-            looked = now;
         }
     }
 }

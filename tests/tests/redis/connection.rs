@@ -931,34 +931,6 @@ async fn a_thousand_requests_share_a_connection_and_each_gets_its_own_answer() {
     assert_eq!(clients(&redis).len(), 1, "one connection was enough");
 }
 
-/// Many of them would take Redis' time for nothing.
-#[tokio::test]
-async fn tags_that_nobody_asks_for_are_not_looked_at() {
-    let redis = Redis::start(Persistence::Nothing).expect("Redis starts");
-    let mut restless = options(&redis.url(0, ""));
-    restless.keep_every = Duration::from_millis(10);
-    let store = within(RedisStore::connect(restless, durable())).await.expect("the store opens");
-    for tag in 0..50 {
-        within(store.allocate(&format!("order-{tag}"), 10, 0)).await.expect("numbers");
-    }
-    let scripts = || {
-        let stats = redis.cli(&["INFO", "commandstats"]).expect("figures");
-        stats.lines().find(|line| line.starts_with("cmdstat_evalsha:")).map(str::to_owned)
-    };
-    let deadline = Instant::now() + PATIENCE;
-    let mut before = scripts();
-    assert!(before.is_some());
-    loop {
-        tokio::time::sleep(Duration::from_millis(250)).await;
-        let now = scripts();
-        if now == before {
-            break;
-        }
-        assert!(Instant::now() < deadline, "it never stops looking at them: {now:?}");
-        before = now;
-    }
-}
-
 // ---- servers that take no writes ----
 
 /// A server that has a tag, and a store that uses it.

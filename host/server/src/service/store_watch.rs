@@ -10,7 +10,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
-use unalike::storage::{JoinedStripe, Segment, SegmentLayer, SegmentStore, StoreError, Stripe, TagRecord};
+use unalike::storage::{
+    FormatBinding, FormatOwner, FormatPart, JoinedStripe, Segment, SegmentLayer, SegmentStore, StoreError, Stripe,
+    TagRecord,
+};
 use unalike::{Clock, SystemClock};
 
 use crate::service::problem::io_cause;
@@ -328,6 +331,18 @@ impl SegmentLayer for WatchedStore {
 
     async fn tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
         let answer = self.inner.tag(tag).await;
+        self.watch.opened(&answer);
+        answer
+    }
+
+    /// It comes before a tag is opened.
+    async fn bind_format(
+        &self,
+        owner: FormatOwner<'_>,
+        part: FormatPart,
+        binding: FormatBinding,
+    ) -> Result<Option<u64>, StoreError> {
+        let answer = self.inner.bind_format(owner, part, binding).await;
         self.watch.opened(&answer);
         answer
     }

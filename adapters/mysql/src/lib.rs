@@ -44,9 +44,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
 use unalike_storage::{
-    FormatBinding, FormatOwner, FormatPart, ID_MAX, JoinedStripe, LeaseLimits, RefillPolicy, Segment, SegmentStore,
-    StepPolicy, StoreError, StoreIdentity, Stripe, TagCreation, TagOptions, TagRecord, TailRelease, TailsReleased,
-    is_kept_time, random_128,
+    ID_MAX, JoinedStripe, LeaseLimits, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, StoreIdentity,
+    Stripe, TagCreation, TagOptions, TagRecord, TailRelease, TailsReleased, is_kept_time, random_128,
 };
 use url::Url;
 
@@ -809,15 +808,6 @@ impl SegmentStore for MysqlStore {
 
     fn keeps_formats(&self) -> bool {
         self.segments.keeps_formats()
-    }
-
-    async fn bind_format(
-        &self,
-        owner: FormatOwner<'_>,
-        part: FormatPart,
-        binding: FormatBinding,
-    ) -> Result<Option<u64>, StoreError> {
-        self.segments.bind_format(owner, part, binding).await
     }
 
     async fn check(&self) -> Result<(), StoreError> {

@@ -162,10 +162,14 @@ export function isKeptTime(name: string): boolean {
   return isNamed(tag, KEPT_LEASES) || (sub !== null && asciiLower(trim(sub)).startsWith(KEPT_CLOCK));
 }
 
+/** Whether what is kept under this name is the format of a tag or a snowflake. */
+function isKeptFormat(name: string): boolean {
+  return isNamed(splitTag(name)[0], KEPT_FORMATS);
+}
+
 /** Whether the product keeps something for itself under this name. Capitals and spaces at the ends do not matter. */
 export function isKept(name: string): boolean {
-  const [tag] = splitTag(name);
-  return isKeptTime(name) || isNamed(tag, splitTag(KEPT_FLOOR)[0]) || isNamed(tag, KEPT_FORMATS);
+  return isKeptTime(name) || isKeptFormat(name) || isNamed(splitTag(name)[0], splitTag(KEPT_FLOOR)[0]);
 }
 
 /**
@@ -175,8 +179,7 @@ export function isKept(name: string): boolean {
  */
 export function validatePublic(name: string): void {
   if (isKept(name)) {
-    const isFormat = isNamed(splitTag(name)[0], KEPT_FORMATS);
-    const others = isFormat ? 'what the ids of tags look like' : 'the floor of new names';
+    const others = isKeptFormat(name) ? 'what the ids of tags look like' : 'the floor of new names';
     const what = isKeptTime(name) ? 'time that is granted to leases and clocks' : others;
     const tag = quoted(splitTag(name)[0]);
     throw new StoreError('tag-invalid', `the tag ${tag} is not valid: ${what} is kept under this name: use another`);

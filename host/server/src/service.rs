@@ -1,7 +1,7 @@
 //! The open stores and the open generators of one process.
 
-#[cfg(feature = "component")]
 mod bound_formats;
+#[cfg(feature = "component")]
 pub(crate) mod component_numbers;
 pub(crate) mod cover;
 pub(crate) mod flakes;

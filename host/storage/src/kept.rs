@@ -54,8 +54,7 @@ pub const KEPT_FORMATS: &str = "unalike-formats";
 /// ```
 #[must_use]
 pub fn is_kept(name: &str) -> bool {
-    let tag = split_tag(name).0;
-    is_kept_time(name) || is_named(tag, split_tag(KEPT_FLOOR).0) || is_named(tag, KEPT_FORMATS)
+    is_kept_time(name) || is_kept_format(name) || is_named(split_tag(name).0, split_tag(KEPT_FLOOR).0)
 }
 
 /// Whether what is kept under this name is a [format](KEPT_FORMATS).

@@ -460,10 +460,13 @@ def is_kept_time(name: str) -> bool:
     return _is_named(tag, KEPT_LEASES) or (sub is not None and _ascii_lower(sub.strip()).startswith(KEPT_CLOCK))
 
 
+def _is_kept_format(name: str) -> bool:
+    return _is_named(split_tag(name)[0], KEPT_FORMATS)
+
+
 def is_kept(name: str) -> bool:
     """Whether the product keeps something for itself under this name. Capitals and spaces at the ends do not matter."""
-    tag = split_tag(name)[0]
-    return is_kept_time(name) or _is_named(tag, split_tag(KEPT_FLOOR)[0]) or _is_named(tag, KEPT_FORMATS)
+    return is_kept_time(name) or _is_kept_format(name) or _is_named(split_tag(name)[0], split_tag(KEPT_FLOOR)[0])
 
 
 def validate_public(name: str) -> None:
@@ -475,7 +478,7 @@ def validate_public(name: str) -> None:
         what = "the floor of new names"
         if is_kept_time(name):
             what = "time that is granted to leases and clocks"
-        elif _is_named(split_tag(name)[0], KEPT_FORMATS):
+        elif _is_kept_format(name):
             what = "what the ids of tags look like"
         _refuse(split_tag(name)[0], f"{what} is kept under this name: use another")
 

@@ -1,6 +1,7 @@
 //! The configured formats, compared with those that the store has bound to tags and snowflakes.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -27,6 +28,8 @@ const REMEMBERED_MAX: usize = 10_000;
 pub(crate) struct BoundFormats {
     /// The snowflakes of which it said nothing when the server started, with their formats.
     unanswered: Mutex<HashMap<String, Option<Arc<Format>>>>,
+    /// Whether there are any: each request for a snowflake asks.
+    is_any_unanswered: AtomicBool,
     /// The tags whose bare numbers may be given, and when it said so.
     bare: Mutex<HashMap<String, Instant>>,
 }
@@ -59,7 +62,11 @@ impl BoundFormats {
                 unanswered.insert(name.clone(), format);
             }
         }
-        Ok(Self { unanswered: Mutex::new(unanswered), bare: Mutex::default() })
+        Ok(Self {
+            is_any_unanswered: AtomicBool::new(!unanswered.is_empty()),
+            unanswered: Mutex::new(unanswered),
+            bare: Mutex::default(),
+        })
     }
 
     /// Compares the format of a snowflake that was not compared yet, if the store answers; its ids need no store.
@@ -67,16 +74,21 @@ impl BoundFormats {
     /// # Errors
     /// [`StoreError::FormatBound`].
     pub(crate) async fn check_snowflake(&self, store: &dyn SegmentStore, name: &str) -> Result<(), StoreError> {
+        if !self.is_any_unanswered.load(Ordering::Acquire) {
+            return Ok(());
+        }
         let Some(format) = lock(&self.unanswered).get(name).cloned() else { return Ok(()) };
         if unless_other(answered(START_MAX, name, compare_snowflake(store, name, format.as_deref())).await)? {
-            lock(&self.unanswered).remove(name);
+            let mut unanswered = lock(&self.unanswered);
+            unanswered.remove(name);
+            self.is_any_unanswered.store(!unanswered.is_empty(), Ordering::Release);
         }
         Ok(())
     }
 
     /// Whether a snowflake was not compared yet.
     pub(crate) fn is_unanswered(&self, name: &str) -> bool {
-        lock(&self.unanswered).contains_key(name)
+        self.is_any_unanswered.load(Ordering::Acquire) && lock(&self.unanswered).contains_key(name)
     }
 
     /// Compares the format of a tag, before its bare numbers are given: they may be what others were shown as. One that

@@ -302,6 +302,13 @@ pub(crate) struct Adoption {
     pub(crate) is_restored: bool,
 }
 
+impl Adoption {
+    /// What an error begins with.
+    pub(crate) const fn refusal(&self) -> &'static str {
+        if self.is_restored { "nothing was lifted" } else { "the server was not adopted" }
+    }
+}
+
 /// What became of the store of a server that was accepted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Adopted {

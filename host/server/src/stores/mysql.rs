@@ -111,8 +111,7 @@ impl Place for MysqlOptions {
             true => MysqlStore::restored(options, adoption.lift).await,
             false => MysqlStore::adopt_server(options, adoption.lift).await,
         };
-        let what = if adoption.is_restored { "nothing was lifted" } else { "the server was not adopted" };
-        let adopted = adopted.context(what)?;
+        let adopted = adopted.context(adoption.refusal())?;
         let unalike_mysql::Adopted { tags, leases_from_ms, follows_itself, .. } = adopted;
         Ok(Adopted { tags, leases_from_ms, follows_itself })
     }

@@ -128,8 +128,7 @@ impl Place for PostgresOptions {
             true => PostgresStore::restored(options, adoption.lift).await,
             false => PostgresStore::adopt_server(options, adoption.lift).await,
         };
-        let what = if adoption.is_restored { "nothing was lifted" } else { "the server was not adopted" };
-        let adopted = adopted.context(what)?;
+        let adopted = adopted.context(adoption.refusal())?;
         let unalike_postgres::Adopted { tags, leases_from_ms, .. } = adopted;
         Ok(Adopted { tags, leases_from_ms, follows_itself: false })
     }

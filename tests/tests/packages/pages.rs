@@ -224,6 +224,7 @@ const BEFORE: &[(&str, &[&str])] = &[
 const DATABASES: &str = "
     CREATE DATABASE ids; CREATE DATABASE leaf; CREATE DATABASE tinyid;
     CREATE USER ids IDENTIFIED BY 'a secret'; GRANT ALL ON ids.* TO ids;
+    GRANT SLAVE MONITOR ON *.* TO ids;
     CREATE USER leaf; GRANT ALL ON leaf.* TO leaf;
     CREATE USER tinyid; GRANT ALL ON tinyid.* TO tinyid;
     CREATE TABLE leaf.leaf_alloc (biz_tag VARCHAR(128) NOT NULL DEFAULT '' PRIMARY KEY, max_id BIGINT NOT NULL DEFAULT 1,

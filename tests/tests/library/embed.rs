@@ -323,6 +323,7 @@ async fn in_the_end<T>(mut attempt: impl AsyncFnMut() -> Result<T, Error>) -> T 
 
 /// Takes in vain until so many numbers were granted.
 async fn all_have_come(orders: &Sequence, count: u64, mut take: impl AsyncFnMut() -> Result<unalike::Batch, Error>) {
+    let started = Instant::now();
     loop {
         let error = take().await.unwrap_err();
         assert!(matches!(error.kind(), ErrorKind::Timeout { .. }), "{error:?}");
@@ -330,18 +331,24 @@ async fn all_have_come(orders: &Sequence, count: u64, mut take: impl AsyncFnMut(
         if supply.issued + supply.left == count {
             return;
         }
+        assert!(started.elapsed() < PATIENCE, "{count} numbers are to be granted: {supply:?}");
     }
+}
+
+/// A store that carries out so many requests, and ids of it that are waited for 100 ms. What one sequence asks for
+/// beforehand would be another's that had the same store.
+async fn rationed() -> (Ids, Arc<AtomicU64>) {
+    let (store, grants) = (Arc::new(FaultyStore::default()), Arc::new(AtomicU64::new(u64::MAX)));
+    store.set_budget(&grants);
+    let ids = Ids::builder().segments(store).wait_max(Duration::from_millis(100)).build().await.unwrap();
+    (ids, grants)
 }
 
 #[tokio::test]
 async fn a_call_that_gives_up_leaves_what_had_come_for_it_to_the_next() {
-    let store = Arc::new(FaultyStore::default());
-    let ids = Ids::builder().segments(store.clone()).wait_max(Duration::from_millis(100)).build().await.unwrap();
-    let grants = Arc::new(AtomicU64::new(u64::MAX));
-    store.set_budget(&grants);
-    let (shared, threads) = (fixed(1), SequenceOptions { order: Some(Order::Thread), ..fixed(1) });
-    let opened = [ids.sequence("shared", shared).await, ids.sequence("threads", threads).await];
-    for orders in opened.map(Result::unwrap) {
+    for options in [fixed(1), SequenceOptions { order: Some(Order::Thread), ..fixed(1) }] {
+        let (ids, grants) = rationed().await;
+        let orders = in_the_end(async || ids.sequence("order", options).await).await;
         grants.store(60, Ordering::SeqCst);
         all_have_come(&orders, 60, async || orders.take(100).await).await;
         assert_eq!((orders.next().await.unwrap(), orders.try_next().unwrap()), (1, Some(2)));
@@ -355,7 +362,8 @@ async fn a_call_that_gives_up_leaves_what_had_come_for_it_to_the_next() {
         grants.store(u64::MAX, Ordering::SeqCst);
         assert_eq!(in_the_end(async || orders.next().await).await, 106);
     }
-    let orders = ids.sequence("local", shared).await.unwrap();
+    let (ids, grants) = rationed().await;
+    let orders = in_the_end(async || ids.sequence("order", fixed(1)).await).await;
     let mut local = tokio::sync::Mutex::new(orders.local().unwrap());
     grants.store(60, Ordering::SeqCst);
     all_have_come(&orders, 60, async || local.lock().await.take(100).await).await;

@@ -55,6 +55,7 @@ use unalike::storage::validate_tag;
 use self::access::{ADMIN, IDS, LEASE, Methods, Needs, OWN, READ, Route, refused_method};
 use self::body::RequestBody;
 use self::metrics::Metrics;
+use self::query::Parameters;
 use crate::config::Config;
 use crate::config::drop_in::DropIn;
 use crate::http::doors::{Doors, Page};
@@ -446,12 +447,22 @@ async fn live() -> Json<serde_json::Value> {
     Json(json!({ "status": "live" }))
 }
 
-/// The server is not about to end, and [`Service::ready`].
-async fn ready(State(service): State<Arc<Service>>) -> Result<Json<serde_json::Value>, Problem> {
+/// The server is not about to end, and [`Service::ready`]; for one purpose, [`Service::ready_for_tag`] or
+/// [`Service::ready_for_snowflake`].
+async fn ready(State(service): State<Arc<Service>>, uri: Uri) -> Result<Json<serde_json::Value>, Problem> {
+    let mut parameters = Parameters::of(&uri)?;
+    let tag = parameters.take("tag");
+    let snowflake = if tag.is_none() { parameters.take("snowflake") } else { None };
+    parameters.finish("tag, snowflake")?;
     if service.is_ending() {
         return Err(Problem::closing());
     }
-    service.ready().await.map(Json)
+    match (tag, snowflake) {
+        (Some(tag), _) => service.ready_for_tag(&tag).await,
+        (None, Some(name)) => service.ready_for_snowflake(&name).await,
+        (None, None) => service.ready().await,
+    }
+    .map(Json)
 }
 
 /// A body of finished JSON or text.

@@ -11,6 +11,7 @@ pub(crate) mod leases;
 pub(crate) mod problem;
 pub(crate) mod quotas;
 pub(crate) mod random_ids;
+mod readiness;
 pub(crate) mod store_watch;
 pub(crate) mod stores;
 mod sub_keys;
@@ -27,8 +28,8 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use serde_json::{Value, json};
-use unalike::storage::{SegmentStore, StoreError, StoreIdentity};
+use serde_json::Value;
+use unalike::storage::{SegmentStore, StoreError, StoreIdentity, split_tag};
 use unalike::{
     Batch, Clock, Error, ErrorKind, Formatted, ID_MAX, Ids, Mode, RandomIds, Sequence, SequenceOptions, Snowflake,
     SnowflakeOptions, SystemClock,
@@ -45,14 +46,15 @@ use crate::service::bound_formats::BoundFormats;
 use crate::service::cover::{Covers, Outage};
 use crate::service::flakes::{Flakes, Stop, is_used};
 use crate::service::issue::IssueError;
-use crate::service::problem::{Kind, Of, Problem};
+use crate::service::problem::{Kind, Problem};
 use crate::service::quotas::Quotas;
-use crate::service::store_watch::{RequestTimes, StoreWatch, WatchedStore};
+use crate::service::readiness::{Readiness, TagSupply};
+use crate::service::store_watch::{Failures, RequestTimes, StoreWatch, WatchedStore};
 use crate::service::stores::{Purpose, Stores};
 use crate::service::sub_keys::{SubKeys, stored};
 use crate::service::tinyid_tokens::TinyidTokens;
 use crate::service::troubles::quietly;
-use crate::words::{rfc3339, shortened, with_causes};
+use crate::words::{shortened, with_causes};
 
 /// A store that has not answered whether it is there after this long is taken to be down: who asks whether the server
 /// is ready waits no longer than a second.
@@ -96,8 +98,8 @@ pub(crate) struct Service {
     said: Mutex<Option<(Instant, Said)>>,
     /// Held while the store is asked.
     asking: tokio::sync::Mutex<()>,
-    /// When it was said last whether the server is ready, and what.
-    ready: Mutex<Option<(Instant, Result<Value, Problem>)>>,
+    /// Whether the server is ready, as it was found last.
+    readiness: Mutex<Option<Readiness>>,
     /// Every layout that has a name here.
     pub(crate) layouts: Layouts,
     /// Who may do what.
@@ -184,7 +186,7 @@ impl Service {
             leases_name: tokio::sync::OnceCell::new(),
             said: Mutex::default(),
             asking: tokio::sync::Mutex::default(),
-            ready: Mutex::default(),
+            readiness: Mutex::default(),
             sub_keys: SubKeys::new(config),
             layouts: config.layouts()?,
             tokens,
@@ -295,8 +297,7 @@ impl Service {
         let done = work.await;
         if done.is_err() && self.flakes.failed(snowflake) {
             // It may have stopped, gone on and stopped again since that was said.
-            let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
-            ready.take_if(|(_, said)| said.is_ok());
+            self.look_again();
         }
         done.map_err(IssueError::OfSnowflake)
     }
@@ -431,45 +432,95 @@ impl Service {
     /// Whether the server is ready: the store answers and grants, or what it granted before lasts; and each snowflake
     /// that is in use gives ids.
     ///
-    /// Anybody may want to know at any rate: the answer is kept for [`CHECK_KEPT`], or until a snowflake fails.
+    /// Anybody may want to know at any rate: what was found is kept for [`CHECK_KEPT`], or until a snowflake fails.
     ///
     /// # Errors
     /// Why it is not.
     pub(crate) async fn ready(self: &Arc<Self>) -> Result<Value, Problem> {
         let said = self.said().await;
-        let mut ready = self.ready.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, kept)) = ready.as_ref().filter(|(at, _)| at.elapsed() < CHECK_KEPT) {
-            return kept.clone();
-        }
-        // No request failed by it.
-        let now = quietly(|| self.is_ready(said));
-        *ready = Some((Instant::now(), now.clone()));
-        now
+        self.looked(said, |readiness| readiness.whole.clone())
     }
 
-    fn is_ready(&self, said: Said) -> Result<Value, Problem> {
-        let outage = self.note(&said);
-        if let Err(error) = said.as_ref()
-            && !error.is_retryable()
-        {
-            return Err(Problem::of_store(error, Of::Sequences));
+    /// Whether ids of this tag can be given, whatever else the server is used for: of the tag itself, or of those of
+    /// its sub-keys that were used lately. Nothing is said of whether the store has such a tag, and numbers for it.
+    ///
+    /// # Errors
+    /// Why they cannot; and that the name is no tag's.
+    pub(crate) async fn ready_for_tag(self: &Arc<Self>, tag: &str) -> Result<Value, Problem> {
+        plain_tag(tag)?;
+        if self.is_quick(tag) {
+            return self.ready_for_snowflake(tag).await;
         }
-        if let Some(stop) = self.stopped_snowflakes().into_iter().next() {
-            let since = rfc3339(stop.since_ms);
-            return Err(Problem::of(&stop.error, Of::Leases).with("snowflake", stop.name).with("stopped_since", since));
+        let said = self.said().await;
+        self.looked(said, |readiness| readiness.of_tag(tag, |failures| self.supplies(failures)))
+    }
+
+    /// Whether ids of this snowflake can be given, whatever else the server is used for. One that was never used may
+    /// have no worker yet: it gets one with the first request.
+    ///
+    /// # Errors
+    /// Why they cannot; and that there is no such snowflake.
+    pub(crate) async fn ready_for_snowflake(self: &Arc<Self>, name: &str) -> Result<Value, Problem> {
+        self.snowflake(name)?;
+        let said = self.said().await;
+        self.looked(said, |readiness| readiness.of_snowflake(name))
+    }
+
+    /// Has the next who asks look again, if the server was said to be ready.
+    fn look_again(&self) {
+        let mut known = self.readiness.lock().unwrap_or_else(PoisonError::into_inner);
+        known.take_if(|known| known.whole.is_ok());
+    }
+
+    /// What was found within the last second, or is found now.
+    fn looked<T>(&self, said: Said, read: impl FnOnce(&mut Readiness) -> T) -> T {
+        let mut known = self.readiness.lock().unwrap_or_else(PoisonError::into_inner);
+        let kept = known.take_if(|known| known.found_at.elapsed() < CHECK_KEPT);
+        // No request failed by it.
+        let found = kept.unwrap_or_else(|| quietly(|| self.look(&said)));
+        read(known.insert(found))
+    }
+
+    fn look(&self, said: &Said) -> Readiness {
+        let outage = self.note(said);
+        let failures = if outage.is_some() { self.watch.failures() } else { Failures::default() };
+        let stops = self.stopped_snowflakes();
+        Readiness::new(said, stops, outage, failures, self.uses_snowflakes())
+    }
+
+    /// What is in hand of each tag, and of those that fail.
+    fn supplies(&self, failures: &Failures) -> HashMap<String, TagSupply> {
+        let now_ms = SystemClock.now_ms();
+        let restarting = self.formats().tags.iter().filter_map(|(tag, shown)| {
+            let period = shown.format().period(now_ms).ok()??;
+            Some((tag.as_str(), period))
+        });
+        let periods: HashMap<&str, String> = restarting.collect();
+        // The numbers of a period that is over serve nobody.
+        let serves = |sequence: &Sequence| {
+            let Some(period) = periods.get(sequence.tag()) else { return true };
+            let sub = sequence.sub().and_then(|sub| sub.strip_suffix(period.as_str()));
+            sub.is_some_and(|before| before.is_empty() || before.ends_with('@'))
+        };
+        let mut supplies: HashMap<String, TagSupply> = HashMap::new();
+        let mut add = |tag: &str, change: &dyn Fn(&mut TagSupply)| match supplies.get_mut(tag) {
+            Some(supply) => change(supply),
+            None => change(supplies.entry(tag.to_owned()).or_default()),
+        };
+        self.covers.each(&self.ids, |figures| {
+            if serves(&figures.sequence) {
+                add(figures.sequence.tag(), &|supply| supply.add(&figures));
+            }
+        });
+        for (name, error) in &failures.tags {
+            // Callers wait for what does not come.
+            let is_dry = self.ids.sequence_if_open(name).is_some_and(|waiting| waiting.supply().left == 0);
+            add(split_tag(name).0, &|supply| {
+                supply.is_uncovered |= is_dry;
+                supply.failure.get_or_insert_with(|| Arc::clone(error));
+            });
         }
-        let Some((outage, error)) = outage else { return Ok(json!({ "status": "ready" })) };
-        let (is_covered, since) = (outage.is_covered(self.uses_snowflakes()), rfc3339(outage.since_ms));
-        let (tag, cover_seconds) = outage.least.unzip();
-        if is_covered {
-            return Ok(json!({
-                "status": "covered", "store_down_since": since, "cover_seconds": cover_seconds, "tag": tag,
-            }));
-        }
-        Err(Problem::of_store(&error, Of::Sequences)
-            .with("store_down_since", since)
-            .with("cover_seconds", cover_seconds)
-            .with("tag", tag))
+        supplies
     }
 
     /// Notes whether the store grants what is asked of it, by what it says and by what becomes of requests, and tells

@@ -644,9 +644,32 @@ fn a_server_is_ready_while_what_it_was_granted_lasts() -> anyhow::Result<()> {
     assert_eq!(unready.json()?["cover_seconds"], json!(0.0));
     assert_eq!(client.get("/v1/sequences/few/ids")?.status, 503);
     assert_eq!(client.get("/v1/sequences/order/ids")?.status, 200, "other tags go on");
+    // Of one tag or snowflake alone.
+    for (query, status, says) in [
+        ("tag=few", 503, "tag"),
+        ("tag=order", 200, "covered"),
+        ("tag=not+open", 503, "tag"),
+        ("snowflake=default", 200, "ready"),
+    ] {
+        let answer = client.get(&format!("/health/ready?{query}"))?;
+        assert_eq!(answer.status, status, "{query}: {answer:?}");
+        assert!(answer.body.contains(says) && !answer.body.contains("sqlite"), "{query}: {answer:?}");
+    }
 
     drop(lock);
     while ready()?.body != r#"{"status":"ready"}"# {}
+    for query in ["tag=few", "tag=not+open", "snowflake=default"] {
+        assert_eq!(client.get(&format!("/health/ready?{query}"))?.body, r#"{"status":"ready"}"#, "{query}");
+    }
+    for (query, status, kind) in [
+        ("tag=", 400, "tag-invalid"),
+        ("tga=few", 400, "query-invalid"),
+        ("tag=few&snowflake=default", 400, "query-invalid"),
+        ("snowflake=none", 404, "snowflake-unknown"),
+    ] {
+        let answer = client.get(&format!("/health/ready?{query}"))?;
+        assert_eq!((answer.status, answer.problem()?.as_str()), (status, kind), "{query}: {answer:?}");
+    }
     while client.get("/v1/sequences/few/ids")?.status != 200 {}
     let log = server.log()?;
     assert_eq!(log.matches("the store is down").count(), 2, "each outage is told once: {log}");
@@ -669,6 +692,8 @@ fn an_ordered_tag_in_use_has_no_cover() -> anyhow::Result<()> {
         }
     };
     assert_problem(&unready, 503, "store-unavailable", "tag", &json!("strict"));
+    assert_problem(&client.get("/health/ready?tag=strict")?, 503, "store-unavailable", "tag", &json!("strict"));
+    assert_eq!(client.get("/health/ready?tag=order")?.json()?["status"], json!("covered"));
     assert_eq!(client.get("/v1/sequences/order/ids")?.status, 200);
     assert!(!client.get("/metrics")?.body.contains("unalike_cover_seconds{tag=\"strict\"}"));
     Ok(())

@@ -376,6 +376,9 @@ fn a_snowflake_that_stops_makes_the_server_unready_until_it_goes_on() -> anyhow:
     assert_eq!(client.ids("/v1/sequences/order/ids")?.len(), 1, "sequences are not affected");
     let unready = until(&client, "/health/ready", |answer| answer.status != 200);
     assert_eq!((unready.status, unready.problem()?.as_str()), (503, "lease-ended"), "{unready:?}");
+    let alone = client.get("/health/ready?snowflake=default")?;
+    assert_eq!((alone.status, alone.problem()?.as_str()), (503, "lease-ended"), "{alone:?}");
+    assert_eq!(client.get("/health/ready?tag=order")?.body, r#"{"status":"ready"}"#);
     let said = unready.json()?;
     assert!(said["snowflake"] == "default" && said["stopped_since"].is_string(), "{said}");
     assert!(

@@ -256,6 +256,14 @@ fn a_probe_ends_as_the_server_is() -> anyhow::Result<()> {
     let everywhere = format!("0.0.0.0:{port}");
     assert_eq!(health(&[], &[("UNALIKE_LISTEN", &everywhere)])?, ready, "without a token, by the configuration");
     assert_eq!(health(&[&address, "--live"], &[])?, (Some(0), "live\n".to_owned()));
+    assert_eq!(health(&[&address, "--tag", "订单"], &[])?, ready);
+    assert_eq!(health(&[&address, "--snowflake", "default"], &[])?, ready);
+    fails(
+        directory,
+        &["health", &address, "--snowflake", "none"],
+        1,
+        &["answers 404 to /health/ready?snowflake=none: "],
+    );
     let silent = std::net::TcpListener::bind("127.0.0.1:0")?;
     let silent_address = silent.local_addr()?.to_string();
     for place in [silent_address.as_str(), "nowhere.invalid:80"] {
@@ -273,6 +281,8 @@ fn a_probe_ends_as_the_server_is() -> anyhow::Result<()> {
         ensure!(began.elapsed() < PATIENCE, "the server stays ready: {said}");
     }
     assert_eq!(health(&[&address, "--live"], &[])?.0, Some(0));
+    assert_eq!(health(&[&address, "--snowflake", "default"], &[])?, ready);
+    fails(directory, &["health", &address, "--tag", "order"], 1, &["answers 503 to /health/ready?tag=order: "]);
     Ok(())
 }
 

@@ -291,6 +291,12 @@ pub(crate) struct HealthArguments {
     /// Ask only whether it is alive, whatever its store does
     #[arg(long)]
     pub(crate) live: bool,
+    /// Ask whether ids of this tag can be given, whatever else the server is used for
+    #[arg(long, conflicts_with = "live")]
+    pub(crate) tag: Option<String>,
+    /// Ask whether ids of this snowflake can be given, whatever else the server is used for
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["live", "tag"])]
+    pub(crate) snowflake: Option<String>,
 }
 
 /// Which server it is about, and how it reports.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::{anyhow, bail, ensure};
 use tokio::net::lookup_host;
 use tokio::time::timeout;
+use url::form_urlencoded;
 
 use crate::commands::arguments::HealthArguments;
 use crate::commands::bench::ask;
@@ -28,7 +29,16 @@ pub(crate) async fn health(config: &Config, arguments: &HealthArguments) -> anyh
         (given.as_str(), config.tls_cert.is_some().then(|| ca.unwrap_or(Trust::Anybody)))
     };
     ensure!(place.contains(':'), "the server's address is {place:?}, it must be HOST:PORT, such as {LISTEN_DEFAULT}");
-    let (path, yes) = if arguments.live { ("/health/live", "live\n") } else { ("/health/ready", "ready\n") };
+    let purposes = [("tag", &arguments.tag), ("snowflake", &arguments.snowflake)];
+    let purpose = purposes.into_iter().find_map(|(parameter, name)| Some((parameter, name.as_ref()?)));
+    let (path, yes) = match purpose {
+        Some((parameter, name)) => {
+            let query = form_urlencoded::Serializer::new(String::new()).append_pair(parameter, name).finish();
+            (format!("/health/ready?{query}"), "ready\n")
+        }
+        None if arguments.live => ("/health/live".to_owned(), "live\n"),
+        None => ("/health/ready".to_owned(), "ready\n"),
+    };
     let host = place.rsplit_once(':').map_or(place, |(host, _)| host).trim_start_matches('[').trim_end_matches(']');
     let tls = trust.map(|trust| ClientTls::new(host, trust)).transpose()?;
     let asked = async {

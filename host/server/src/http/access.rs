@@ -31,7 +31,7 @@ use crate::words::shortened;
 /// What a request needs, where tokens are required.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Needs {
-    /// Nothing: it tells of no tag, and changes nothing.
+    /// Nothing: it tells at most whether ids can be given, and changes nothing.
     Nothing,
     /// A token of this scope or a greater one.
     Token(Scope),

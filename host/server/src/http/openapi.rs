@@ -726,12 +726,28 @@ fn health(paths: &mut Paths, method: &str, by: &str) {
             "summary": "Whether ids can be issued: the store answers, or what it granted before still lasts",
             "description": "What the store said is kept for a second. While the store is down it is covered as long as every tag that is used has numbers left: the answer \
                 says since when the store is down, and which tag's numbers are used up first, in how many seconds. A snowflake \
-                that was asked for ids and gives none now makes it not ready: the problem says which, why, and since when.",
+                that was asked for ids and gives none now makes it not ready: the problem says which, why, and since when. \
+                With a tag or a snowflake, only that one counts.",
+            "parameters": [
+                query(
+                    "tag",
+                    "Whether the store, or the numbers in hand, give ids of this tag, if there is one; not beside snowflake",
+                    reference("Name"),
+                ),
+                query("snowflake", "Whether this snowflake has not stopped giving ids; not beside tag", reference("Name")),
+            ],
             "responses": { "200": answer(
                 "It is so", "application/json", reference("Readiness"), json!({ "status": "ready" }),
             ) },
         }),
-        &[&[Kind::Closing, Kind::Exhausted, Kind::GrantRefused, Kind::Rebuilt], LEASES, STORE, ANY],
+        &[
+            QUERY,
+            &[Kind::TagInvalid, Kind::SnowflakeUnknown],
+            &[Kind::Closing, Kind::Exhausted, Kind::GrantRefused, Kind::Rebuilt],
+            LEASES,
+            STORE,
+            ANY,
+        ],
     );
 }
 
@@ -1155,7 +1171,9 @@ fn schemas(config: &Config) -> Value {
                     "type": ["number", "null"], "minimum": 0, "description":
                         "How long what was granted lasts; null while no tag is used",
                 },
-                "tag": { "type": ["string", "null"], "description": "The tag that is used up first" },
+                "tag": {
+                    "type": ["string", "null"], "description": "The tag that is used up first, or that was asked for",
+                },
             },
         },
         "SequenceIds": also(record(json!({ "tag": reference("Name"), "ids": ids() })), "sub", reference("SubKey")),

@@ -74,7 +74,7 @@ impl Figures {
     }
 
     /// Whether ids of it are asked for and there are none without the store.
-    fn is_uncovered(&self) -> bool {
+    pub(crate) fn is_uncovered(&self) -> bool {
         self.rate > 0.0 && self.left == 0
     }
 }

@@ -104,6 +104,17 @@ impl RequestTimes {
     }
 }
 
+/// What the store does not do.
+#[derive(Debug, Default)]
+pub(crate) struct Failures {
+    /// The names of the tags and sub-keys that it grants nothing, and why.
+    pub(crate) tags: Vec<(String, Arc<StoreError>)>,
+    /// Whether these are all.
+    pub(crate) is_all: bool,
+    /// Why none is opened.
+    pub(crate) opening: Option<Arc<StoreError>>,
+}
+
 /// Since when it fails, and what was said last.
 #[derive(Clone, Debug)]
 pub(crate) struct Failure {
@@ -187,6 +198,16 @@ impl StoreWatch {
             return None;
         }
         Some(error)
+    }
+
+    /// What fails now, and why.
+    pub(crate) fn failures(&self) -> Failures {
+        let state = self.lock();
+        let failing = state.failing.iter().map(|(tag, failure)| (tag.clone(), Arc::clone(&failure.error)));
+        let overdue = state.overdue().into_iter().map(|(tag, failure)| (tag, failure.error));
+        let tags: Vec<_> = failing.chain(overdue).take(TAGS_MAX).collect();
+        let opening = state.opening_fails().map(|failure| Arc::clone(&failure.error));
+        Failures { is_all: tags.len() < TAGS_MAX, tags, opening }
     }
 
     /// Whether a tag could not be opened lately for a reason that does not pass by itself: it may be the tag's.

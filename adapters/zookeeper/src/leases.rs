@@ -58,8 +58,11 @@ impl ZookeeperLeases {
         read_error(&self.at(), doing, error)
     }
 
-    /// Writes the clock and reads the namespace, and whatever `also` asks for, in one round trip: ZooKeeper answers in
-    /// the order in which it was asked.
+    /// Writes the clock and reads the namespace, the store's name and whatever `also` asks for, in one round trip:
+    /// ZooKeeper answers in the order in which it was asked.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`] where the store has another name than before, and any error of the connection.
     pub(crate) async fn look<T, R: Future<Output = Result<T, Error>>>(
         &self,
         client: &Client,
@@ -72,6 +75,7 @@ impl ZookeeperLeases {
         // What is sent first is seen by what comes later.
         let clock = client.set_data(&self.paths.clock(), b"", None);
         let node = client.get_data(&path);
+        let name = client.get_data(&self.paths.identity());
         let also = also();
         let store_ms = self.clock_ms(client, deadline, deadline.answer(clock).await).await?;
         self.steps.read(asked, store_ms);
@@ -83,7 +87,49 @@ impl ZookeeperLeases {
             Err(Error::NoNode) => None,
             Err(error) => return Err(self.read_error("reading a namespace", error)),
         };
+        self.check_name(client, deadline, deadline.answer(name).await).await?;
         Ok(Look { store_ms, namespace, also: deadline.answer(also).await })
+    }
+
+    /// The store's name, by this answer to the question for it. It is made when somebody first asks.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`] where it is another one than before: another ensemble, or one that was emptied, knows
+    /// nothing of the leases that the one before has granted.
+    async fn check_name(
+        &self,
+        client: &Client,
+        deadline: Deadline<'_>,
+        mut answer: Result<(Vec<u8>, Stat), Error>,
+    ) -> Result<StoreIdentity, StoreError> {
+        let path = self.paths.identity();
+        if matches!(answer, Err(Error::NoNode)) {
+            if let Some(known) = self.name.get() {
+                return Err(self.another_store(*known, "a store without a name"));
+            }
+            self.make_nodes(client, deadline).await?;
+            let (options, name) = (self.connection.persistent(CreateMode::Persistent), StoreIdentity::random()?);
+            match deadline.answer(client.create(&path, name.to_string().as_bytes(), &options)).await {
+                // Of two who come at once, one name stays.
+                Ok(_) | Err(Error::NodeExists) => {}
+                Err(error) => return Err(self.read_error("naming the store", error)),
+            }
+            answer = deadline.answer(client.get_data(&path)).await;
+        }
+        let (data, _) = answer.map_err(|error| self.read_error("reading the name of the store", error))?;
+        let name = std::str::from_utf8(&data).ok().and_then(|name| name.parse().ok());
+        let name = name.ok_or_else(|| damaged(&path, "it has no name of a store"))?;
+        let known = *self.name.get_or_init(|| name);
+        if name == known { Ok(name) } else { Err(self.another_store(known, &name.to_string())) }
+    }
+
+    fn another_store(&self, known: StoreIdentity, found: &str) -> StoreError {
+        StoreError::refused(format!(
+            "the store at {} is another one than before ({found}, not {known}): it may lease a worker that the one before has \
+             leased to somebody else. Restore the ensemble of before, or stop all programs and start them again once its leases \
+             have ended (after the longest horizon)",
+            self.at()
+        ))
     }
 
     /// The store's clock, by this answer to the write that reads it.
@@ -491,25 +537,15 @@ impl LeaseStore for ZookeeperLeases {
         Ok(namespaces)
     }
 
-    /// It is made when somebody first asks for it.
     async fn identity(&self) -> Result<Option<StoreIdentity>, StoreError> {
         let client = self.connection.client().await?;
-        let path = self.paths.identity();
         let deadline = self.connection.deadline();
-        let mut found = deadline.answer(client.get_data(&path)).await;
-        if matches!(found, Err(Error::NoNode)) {
-            self.make_nodes(&client, deadline).await?;
-            let (options, name) = (self.connection.persistent(CreateMode::Persistent), StoreIdentity::random()?);
-            match deadline.answer(client.create(&path, name.to_string().as_bytes(), &options)).await {
-                // Of two who come at once, one name stays.
-                Ok(_) | Err(Error::NodeExists) => {}
-                Err(error) => return Err(self.read_error("naming the store", error)),
-            }
-            found = deadline.answer(client.get_data(&path)).await;
-        }
-        let (data, _) = found.map_err(|error| self.read_error("reading the name of the store", error))?;
-        let name = std::str::from_utf8(&data).ok().and_then(|name| name.parse().ok());
-        name.map(Some).ok_or_else(|| damaged(&path, "it has no name of a store"))
+        let path = self.paths.identity();
+        // A server may lag behind the one that named the store.
+        let (sync, data) = (client.sync(&path), client.get_data(&path));
+        deadline.answer(sync).await.map_err(|error| self.read_error("reading the name of the store", error))?;
+        let answer = deadline.answer(data).await;
+        self.check_name(&client, deadline, answer).await.map(Some)
     }
 
     async fn close(&self) {

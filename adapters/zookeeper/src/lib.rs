@@ -8,6 +8,7 @@
 //!
 //! ```text
 //! /unalike/clock                    its modification time is the store's clock: each request writes it first
+//! /unalike/identity                 the store's name: by another one, a program knows another ensemble, or an emptied one
 //! /unalike/leases/NAMESPACE         the layout, the greatest horizon, the tree of Leaf's
 //! /unalike/leases/NAMESPACE/WORKER  the worker's newest lease
 //! ```
@@ -53,10 +54,10 @@ mod leases;
 mod nodes;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use unalike_storage::{ClockSteps, HostsUrl, LeaseLimits, StoreError};
+use unalike_storage::{ClockSteps, HostsUrl, LeaseLimits, StoreError, StoreIdentity};
 
 use crate::connection::Connection;
 use crate::nodes::Paths;
@@ -290,6 +291,8 @@ pub struct ZookeeperLeases {
     pub(crate) connection: Arc<Connection>,
     /// Where the servers' clock was set, as far as this process has seen.
     pub(crate) steps: Arc<ClockSteps>,
+    /// The store's name, once it was read: what is found there must have it from then on.
+    pub(crate) name: Arc<OnceLock<StoreIdentity>>,
 }
 
 impl ZookeeperLeases {
@@ -301,7 +304,8 @@ impl ZookeeperLeases {
         options.validate()?;
         let options = Arc::new(options);
         let paths = Paths { root: options.root.clone(), leaf_root: options.leaf_root.clone() };
-        Ok(Self { paths, connection: Arc::new(Connection::new(Arc::clone(&options))), options, steps: Arc::default() })
+        let connection = Arc::new(Connection::new(Arc::clone(&options)));
+        Ok(Self { paths, connection, options, steps: Arc::default(), name: Arc::default() })
     }
 
     /// The same, connected.

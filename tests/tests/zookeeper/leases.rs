@@ -488,6 +488,40 @@ async fn damaged_nodes_are_refused() {
     }
 }
 
+/// A store that lost everything, or another one in its place, may lease a worker that others still use: who knew the
+/// one before takes no lease there, and says why.
+#[tokio::test(flavor = "multi_thread")]
+async fn another_store_is_never_taken_for_the_one_before() {
+    let server = Zookeeper::shared().unwrap();
+    let (path, raw, layout) = (server.path(), raw(server.port()).await, layout(0));
+    let before = open(server.port(), &path).await;
+    let lease = before.acquire(&request(layout, "a", 60_000)).await.unwrap();
+    let known = before.identity().await.unwrap().unwrap().to_string();
+    let empty = async || {
+        for node in ["leases/default/0", "leases/default", "identity"] {
+            raw.delete(&format!("{path}/unalike/{node}"), None).await.unwrap();
+        }
+    };
+    empty().await;
+    let refused = |error: StoreError, found: &str| {
+        let StoreError::Refused { what, .. } = &error else { panic!("{error:?}") };
+        assert!(what.contains(&format!("another one than before ({found}, not {known})")), "{what}");
+        assert!(!error.is_retryable() && !error.may_have_granted(), "{error:?}");
+    };
+    for _ in 0..2 {
+        refused(before.acquire(&request(layout, "a", 60_000)).await.unwrap_err(), "a store without a name");
+    }
+    let after = open(server.port(), &path).await;
+    let again = after.acquire(&request(layout, "b", 60_000)).await.unwrap();
+    assert_eq!(again.worker, lease.worker, "it knows nothing of the one before");
+    let found = after.identity().await.unwrap().unwrap().to_string();
+    for _ in 0..2 {
+        refused(before.acquire(&request(layout, "a", 60_000)).await.unwrap_err(), &found);
+        refused(before.extend(&extension(layout, &lease, 90_000)).await.unwrap_err(), &found);
+        refused(before.identity().await.map(drop).unwrap_err(), &found);
+    }
+}
+
 /// Nodes are their user's alone; who may not use them is told.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_user_s_nodes_are_the_user_s_alone() {

@@ -4,10 +4,11 @@
 //! by `FLUSHALL`, `DEL`, an eviction, or an empty disk, it loses together with the marker, and without the marker
 //! nothing is granted, created or read: only [`initialise`] makes one, by command.
 //!
-//! A grant is one script whose one write is on Redis' disk before it is answered, for that is what the connection is
-//! checked for. What is not covered: a fail-over to a replica, which may not have had the last writes; `CONFIG SET`
-//! after the connection was checked; a file that was restored from a backup; and fields of the hash that somebody
-//! changes. A durable store behind Redis covers all of these.
+//! A grant is one script whose one write is on Redis' disk before it is answered: the server's settings are checked on
+//! connecting, and again with each script. What is not covered: a fail-over to a replica, which may not have had the
+//! last writes; `appendonly` that is switched on while the server runs, until its first rewrite has ended; a file that
+//! was restored from a backup; and fields of the hash that somebody changes. A durable store behind Redis covers all of
+//! these.
 //!
 //! Tails are not given back: the version that tells a late request from a new one would be a second write.
 
@@ -161,7 +162,6 @@ impl TagRows for Alone {
             "spent" => return Err(StoreError::exhausted(tag)),
             _ => return Ok(None),
         }
-        tracing::info!(tag, "created a tag");
         Ok(Some(TagRecord { tag: tag.to_owned(), options: *options, watermark: last, version: last }))
     }
 

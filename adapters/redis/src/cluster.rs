@@ -183,7 +183,7 @@ impl Cluster {
     fn next(&self, failure: &Failure, slot: u16, place: Option<&Place>) -> Next {
         let error = match failure {
             Failure::Unsent(error) if error.is_retryable() => return Next::Later,
-            Failure::Unsent(_) => return Next::End,
+            Failure::Unsent(_) | Failure::Done(_) => return Next::End,
             Failure::Answer(error) => error,
         };
         match error.kind() {
@@ -216,7 +216,7 @@ impl Cluster {
                 let what = format!("no node of the Cluster at {} carries the request out just now", self.0.address);
                 Failure::Unsent(StoreError::unavailable(what).with_source(error))
             }
-            unsent @ Failure::Unsent(_) => unsent,
+            failure @ (Failure::Unsent(_) | Failure::Done(_)) => failure,
         }
     }
 
@@ -328,7 +328,7 @@ async fn layout(node: &Node, place: &Place) -> Result<Layout, StoreError> {
         let command = redis::cmd("CLUSTER").arg(what).to_owned();
         let answer = node.send(Request { command: &command, script: None }, false).await;
         answer.map_err(|failure| match failure {
-            Failure::Unsent(error) => error,
+            Failure::Unsent(error) | Failure::Done(error) => error,
             Failure::Answer(error) => read_error(node.address(), asking, error),
         })
     };

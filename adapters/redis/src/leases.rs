@@ -683,6 +683,17 @@ impl LeaseStore for RedisLeases {
         Ok(scan(&self.0.server, None, start, name_of, None, u64::MAX).await?.into_iter().collect())
     }
 
+    async fn check_namespace(&self, namespace: &str, layout: Layout) -> Result<(), StoreError> {
+        let namespace = self.0.namespace(namespace);
+        let view = self.0.look(&namespace, Some(&[])).await?;
+        self.0.check_kept(&namespace, &view)?;
+        let binding = match view.valid() {
+            Some(valid) => valid.binding,
+            None => self.0.begins_with(&namespace, &view, layout)?,
+        };
+        binding.check_layout(&namespace.name, layout)
+    }
+
     /// That of its part of what the durable store grants. Redis alone keeps no name: it may lose everything.
     async fn identity(&self) -> Result<Option<StoreIdentity>, StoreError> {
         match &self.0.durable {

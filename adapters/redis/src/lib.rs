@@ -89,9 +89,10 @@ pub enum Backing {
     /// A durable store grants what Redis hands out.
     Durable(Arc<dyn SegmentStore>),
     /// Nothing: numbers are as safe as Redis is. It must write each change to its disk before it answers
-    /// (`appendfsync always`), and a fail-over to a replica may repeat numbers, since replication is asynchronous. So
-    /// may a setting that is changed after the connection was checked, and a file that is restored from a backup.
-    /// Losing all data is noticed: unalike's own keys have to be [initialised](RedisStore::initialise) by command.
+    /// (`appendfsync always`), which is checked again with each grant. A fail-over to a replica may repeat numbers,
+    /// since replication is asynchronous. So may a file that is restored from a backup, and `appendonly` that is
+    /// switched on while the server runs, until its first rewrite has ended. Losing all data is noticed: unalike's own
+    /// keys have to be [initialised](RedisStore::initialise) by command.
     RedisAlone,
 }
 

@@ -106,6 +106,8 @@ pub(crate) enum Failure {
     Unsent(StoreError),
     /// What the server or the driver says; whether the request was carried out follows from it.
     Answer(RedisError),
+    /// The request was carried out, by a server that may lose it.
+    Done(StoreError),
 }
 
 impl fmt::Debug for Node {
@@ -146,33 +148,49 @@ impl Node {
     pub(crate) async fn send(&self, request: Request<'_>, asks: bool) -> Result<Value, Failure> {
         let mut open = self.connection().await.map_err(Failure::Unsent)?;
         let answer = self.ask(&mut open.connection, request, asks).await;
-        answer.map_err(|error| {
+        let (answer, settings) = answer.map_err(|error| {
             if broke(&error) {
                 self.give_up(&open.lost);
             }
             Failure::Answer(error)
-        })
+        })?;
+        if let Some(settings) = settings
+            && let Err(refused) = self.judge(settings)
+        {
+            // The next request connects anew, which is refused before anything is granted.
+            self.give_up(&open.lost);
+            return Err(Failure::Done(refused));
+        }
+        Ok(answer)
     }
 
+    /// The answer; where the server must be durable, the settings that decide it, too, as they were behind the script.
     async fn ask(
         &self,
         connection: &mut MultiplexedConnection,
         Request { command, script }: Request<'_>,
         asks: bool,
-    ) -> RedisResult<Value> {
-        let mut answer = query(connection, command, asks).await;
+    ) -> RedisResult<(Value, Option<Value>)> {
+        let looks = script.is_some() && self.0.demands.must_be_durable;
+        let mut answer = query(connection, command, asks, looks).await;
         let Some(script) = script else { return answer };
         // It may be forgotten again between being told and being run.
         for _ in 0..TELLS_MAX {
             match &answer {
                 Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoScript) => {
                     script.load_async(connection).await?;
-                    answer = query(connection, command, asks).await;
+                    answer = query(connection, command, asks, looks).await;
                 }
                 _ => break,
             }
         }
         answer
+    }
+
+    /// Whether the server is durable, by this answer to [`settings`].
+    fn judge(&self, answer: Value) -> Result<(), StoreError> {
+        let settings = answer.extract_error().and_then(|value| Ok(redis::from_redis_value(value)?));
+        judge_durability(settings, self.address())
     }
 
     /// Closes the connection, when the requests that use it have ended; others fail from now on.
@@ -403,17 +421,34 @@ impl Node {
 
 /// Sends a command; `asks` with the word that has a node answer for a slot that is on its way to it, which counts for
 /// the next command alone.
-async fn query(connection: &mut MultiplexedConnection, command: &Cmd, asks: bool) -> RedisResult<Value> {
-    if !asks {
-        return command.query_async(connection).await;
+/// The answer to a command and, where somebody `looks`, to the question for the [`settings`] that is sent behind it in
+/// one piece.
+async fn query(
+    connection: &mut MultiplexedConnection,
+    command: &Cmd,
+    asks: bool,
+    looks: bool,
+) -> RedisResult<(Value, Option<Value>)> {
+    if !asks && !looks {
+        return Ok((command.query_async(connection).await?, None));
     }
     let mut pipeline = redis::pipe();
-    pipeline.cmd("ASKING").add_command(command.clone());
-    let mut answers = connection.req_packed_commands(&pipeline, 0, 2).await?;
+    if asks {
+        pipeline.cmd("ASKING");
+    }
+    pipeline.add_command(command.clone());
+    if looks {
+        pipeline.add_command(settings());
+    }
+    let count = 1 + usize::from(asks) + usize::from(looks);
+    let mut answers = connection.req_packed_commands(&pipeline, 0, count).await?;
+    let settings = if looks { Some(answers.pop().unwrap_or(Value::Nil)) } else { None };
     let (answer, asking) = (answers.pop(), answers.pop());
-    // Without that word the command was redirected, and not carried out.
-    asking.unwrap_or(Value::Nil).extract_error()?;
-    answer.unwrap_or(Value::Nil).extract_error()
+    if asks {
+        // Without that word the command was redirected, and not carried out.
+        asking.unwrap_or(Value::Nil).extract_error()?;
+    }
+    Ok((answer.unwrap_or(Value::Nil).extract_error()?, settings))
 }
 
 /// Asks Sentinels now and then, while a connection is in use, and gives it up when most of them name another master:
@@ -447,10 +482,18 @@ pub(crate) fn field<'i>(info: &'i str, name: &str) -> Option<&'i str> {
 
 /// Checks that the server writes each change to its disk before it answers, and throws nothing away.
 async fn check_durability(connection: &mut MultiplexedConnection, at: &str) -> Result<(), StoreError> {
+    judge_durability(settings().query_async(connection).await, at)
+}
+
+/// Asks for what decides whether the server is durable.
+fn settings() -> Cmd {
     let mut command = redis::cmd("CONFIG");
     command.arg("GET").arg(&DURABLE.map(|(name, ..)| name));
-    let answer: RedisResult<HashMap<String, String>> = command.query_async(connection).await;
-    let settings = answer.map_err(|error| {
+    command
+}
+
+fn judge_durability(settings: RedisResult<HashMap<String, String>>, at: &str) -> Result<(), StoreError> {
+    let settings = settings.map_err(|error| {
         let doing = "asking the server whether it is durable (+config|get; durability=assumed does not ask)";
         read_error(at, doing, error)
     })?;

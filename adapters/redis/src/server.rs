@@ -261,6 +261,15 @@ impl Server {
                 Err(unread) => RedisError::from(unread),
             },
             Err(Failure::Unsent(error)) => return Err(error),
+            Err(Failure::Done(error)) => {
+                return Err(match access {
+                    Access::Reads => error,
+                    Access::Writes => {
+                        let what = format!("{doing}, which was done, but may be lost again");
+                        StoreError::outcome_unknown(what).with_source(error)
+                    }
+                });
+            }
             Err(Failure::Answer(error)) => error,
         };
         Err(match access {

@@ -387,6 +387,29 @@ async fn a_redis_that_may_lose_what_it_said_is_no_store_alone() {
     }
 }
 
+/// What a script granted under such a setting is burnt, and the next request is refused before it grants.
+#[tokio::test]
+async fn a_setting_that_is_changed_while_a_store_is_open_is_seen_by_the_next_grant() {
+    let place = Place::initialised().await;
+    let store = place.store().await;
+    let mut next = store.allocate("order", 10, 0).await.unwrap().end;
+    for (setting, bad, good) in [("appendonly", "no", "yes"), ("appendfsync", "everysec", "always")] {
+        place.cli(&["CONFIG", "SET", setting, bad]);
+        place.cli(&["SCRIPT", "FLUSH"]);
+        let burnt = store.allocate("order", 10, 0).await.unwrap_err();
+        assert!(matches!(burnt, StoreError::OutcomeUnknown { .. }), "{burnt:?}");
+        assert!(format!("{burnt:?}").contains(setting), "{burnt:?}");
+        for _ in 0..3 {
+            assert_refused(store.allocate("order", 10, 0).await, setting);
+        }
+        assert_refused(store.raise_tag("order", 5).await, setting);
+        place.cli(&["CONFIG", "SET", setting, good]);
+        let segment = store.allocate("order", 10, 0).await.unwrap();
+        assert_eq!(segment.start, next + 10, "{setting}: one grant was burnt");
+        next = segment.end;
+    }
+}
+
 #[tokio::test]
 async fn only_stores_of_its_own_are_initialised() {
     for parameters in ["dialect=cosid", "dialect=clock", "dialect=id-generator&keys=order:id_order&source-stopped=true"]

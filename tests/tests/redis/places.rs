@@ -143,6 +143,12 @@ async fn the_second_place_is_refused(server: &mut Redis, durable: &Durable) {
 
     let lease = acquire(&first.redis, "cached").await.unwrap();
     let before = first.state(server).await;
+    first.redis.check_namespace("cached", Layout::TWITTER).await.unwrap();
+    first.redis.check_namespace("never used", Layout::LEAF).await.unwrap();
+    assert!(matches!(
+        first.redis.check_namespace("cached", Layout::LEAF).await,
+        Err(StoreError::LayoutMismatch { .. })
+    ));
     assert_elsewhere(acquire(&first.durable, "cached").await, LeasesKept::InRedis);
     assert!(matches!(
         first.durable.check_namespace("cached", Layout::TWITTER).await,
@@ -155,6 +161,7 @@ async fn the_second_place_is_refused(server: &mut Redis, durable: &Durable) {
     // So it is after a restart of the programs, and of a Redis that lost everything.
     server.restart().unwrap();
     let second = Places::open(server, durable).await;
+    second.redis.check_namespace("cached", Layout::TWITTER).await.unwrap();
     assert_elsewhere(acquire(&second.redis, "stored").await, LeasesKept::InStore);
     assert_elsewhere(acquire(&second.durable, "cached").await, LeasesKept::InRedis);
     acquire(&second.durable, "stored").await.unwrap();

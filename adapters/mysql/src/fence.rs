@@ -44,9 +44,10 @@ use crate::record::Record;
 /// - Without checks of keys and constraints, rows may come twice, or be granted to programs that know no stripes.
 /// - `SET insert_id` gives a row the number that somebody chose.
 /// - A list that is cut off, or sorted by a part of the names, leaves tags out that were to be lifted.
+/// - A statement has the store's own time limit, and no other.
 /// - Names in another character set would be those of other tags.
 /// - A change that replicas skip is lost when they take over.
-pub(crate) const SETTINGS: [(&str, &str); 25] = [
+pub(crate) const SETTINGS: [(&str, &str); 26] = [
     ("autocommit", "1"),
     ("completion_type", "'NO_CHAIN'"),
     ("sql_mode", "'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'"),
@@ -65,6 +66,7 @@ pub(crate) const SETTINGS: [(&str, &str); 25] = [
     ("max_sort_length", "1024"),
     ("group_concat_max_len", "1024"),
     ("max_statement_time", "0"),
+    ("max_execution_time", "0"),
     ("system_versioning_asof", "'DEFAULT'"),
     ("character_set_client", "'utf8mb4'"),
     ("character_set_connection", "'utf8mb4'"),
@@ -106,8 +108,9 @@ pub(crate) const FACTS: [&str; 25] = [
 /// How much room a session has to list tables: what the server gives to others, whatever was set for this session.
 pub(crate) const ROOM: [&str; 2] = ["sort_buffer_size", "tmp_disk_table_size"];
 
-/// Lists are read whole: variables, before they are looked at.
-pub(crate) const READ_WHOLE_LISTS: &str = "SET SESSION sql_select_limit = 18446744073709551615, sql_big_selects = 1";
+/// Lists are read whole: variables, before they are looked at. The comment is a part of the statement on MySQL alone.
+pub(crate) const READ_WHOLE_LISTS: &str =
+    "SET SESSION sql_select_limit = 18446744073709551615, sql_big_selects = 1 /*!50708 , max_execution_time = 0 */";
 
 /// What a server says of itself, on the connection in hand.
 #[derive(Clone, Debug)]

@@ -7,7 +7,7 @@ use super::{ServerFacts, UNKNOWN_UUID};
 /// What a server says where its documents say nothing else. From the MySQL 8.0 Reference Manual: "Server System
 /// Variables", "InnoDB Startup Options and System Variables", "Binary Logging Options and Variables" and "Replication
 /// and Binary Logging Options and Variables", each with its default value.
-const MYSQL_8_0: [(&str, &str); 27] = [
+const MYSQL_8_0: [(&str, &str); 28] = [
     ("version", "8.0.36"),
     ("server_uuid", "3e11fa47-71ca-11e1-9e33-c80aa9429562"),
     ("server_id", "1"),
@@ -35,6 +35,7 @@ const MYSQL_8_0: [(&str, &str); 27] = [
     ("sql_select_limit", "18446744073709551615"),
     ("max_sort_length", "1024"),
     ("group_concat_max_len", "1024"),
+    ("max_execution_time", "0"),
     ("character_set_client", "utf8mb4"),
     ("character_set_connection", "utf8mb4"),
     ("pseudo_slave_mode", "OFF"),
@@ -81,10 +82,14 @@ const UUID: &str = "server_uuid 3e11fa47-71ca-11e1-9e33-c80aa9429562";
 
 #[test]
 fn mysql_8_is_taken_by_its_uuid_and_its_session_is_set() {
-    let server = with(&MYSQL_8_0, &[]);
+    let server = with(&MYSQL_8_0, &[("max_execution_time", "5000")]);
     taken(&server, UUID);
     let set = server.session_statement(4, 600);
-    for part in ["sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'", "transaction_isolation = 'READ-COMMITTED'"] {
+    for part in [
+        "sql_mode = 'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'",
+        "transaction_isolation = 'READ-COMMITTED'",
+        "max_execution_time = 0",
+    ] {
         assert!(set.contains(part), "{set}");
     }
     // What it does not have, no statement names: it would be an error.

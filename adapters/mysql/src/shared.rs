@@ -312,6 +312,7 @@ fn servers() -> Vec<BTreeMap<&'static str, &'static str>> {
             ("transaction_read_only", "OFF"),
             ("sql_select_limit", "18446744073709551615"),
             ("max_statement_time", "0.000000"),
+            ("max_execution_time", "5000"),
         ]),
         BTreeMap::from([("server_uuid", "unknown"), ("hostname", "a")]),
         BTreeMap::from([

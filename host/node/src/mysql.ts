@@ -477,7 +477,7 @@ export class MysqlStore implements SegmentStore, LeaseStore {
     throw refused(
       `${this.#database.at}: the row of the tag ${JSON.stringify(tag)} was written by another server than the one ` +
         'that unalike_store records, or unalike_store was made anew since. End replication if it goes on here ' +
-        '(STOP ALL SLAVES; RESET SLAVE ALL), lift the tags above everything that was handed out with ' +
+        '(MySQL: STOP REPLICA; RESET REPLICA ALL. MariaDB: STOP ALL SLAVES; RESET SLAVE ALL), lift the tags above everything that was handed out with ' +
         '`unalike store adopt --lift COUNT`, and restart the programs',
     );
   }

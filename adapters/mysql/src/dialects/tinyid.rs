@@ -96,9 +96,10 @@ static SQL: Sql = Sql {
     ),
 };
 
-/// tinyid's own.
+/// tinyid's own. Whoever changes `delta` or `remainder` need not change `version`, so these are compared, too: with
+/// others, the numbers belong to another database.
 const SWAP: &str = "UPDATE tiny_id_info SET max_id = ?, update_time = NOW(), version = version + 1 \
-    WHERE id = ? AND max_id = ? AND version = ? AND biz_type = ?";
+    WHERE id = ? AND max_id = ? AND version = ? AND biz_type = ? AND delta = ? AND remainder = ?";
 
 /// How often a race is lost before the row is locked; tinyid gives up then.
 const RACES_MAX: u32 = 3;
@@ -225,7 +226,9 @@ impl TinyIdInfo {
             .bind(self.rows.number(row, "id")?)
             .bind(self.rows.number(row, "max_id")?)
             .bind(self.rows.number(row, "version")?)
-            .bind(tag.to_owned()))
+            .bind(tag.to_owned())
+            .bind(segment.stride)
+            .bind(self.rows.number(row, "remainder")?))
     }
 }
 

@@ -423,8 +423,9 @@ class MysqlStore:
             return
         raise refused(
             f"{database.at}: the row of the tag {tag!r} was written by another server than the one that "
-            "unalike_store records, or unalike_store was made anew since. End replication if it goes on here (STOP ALL "
-            "SLAVES; RESET SLAVE ALL), lift the tags above everything that was handed out with "
+            "unalike_store records, or unalike_store was made anew since. End replication if it goes on here "
+            "(MySQL: STOP REPLICA; RESET REPLICA ALL. MariaDB: STOP ALL SLAVES; RESET SLAVE ALL), lift the tags above "
+            "everything that was handed out with "
             "`unalike store adopt --lift COUNT`, and restart the programs"
         )
 

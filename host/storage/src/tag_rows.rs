@@ -131,7 +131,12 @@ pub trait TagRows: Send + Sync {
             (_, None) if self.creates_on_first_use(tag) => TagOptions::default(),
             (_, None) => return Err(StoreError::tag_unknown(tag)),
         };
-        insert(self, tag, &options).await
+        let made = insert(self, tag, &options).await?;
+        // A mistyped tag begins anew, and nothing else tells. Sub-keys come with each day or tenant.
+        if let Some(record) = made.as_ref().filter(|_| split_tag(tag).1.is_none()) {
+            tracing::info!(tag, next = record.watermark.saturating_add(1), "created a tag on first use");
+        }
+        Ok(made)
     }
 }
 

@@ -681,6 +681,19 @@ async fn a_resize_is_refused_when_it_cannot_be() {
     assert!(matches!(error, StoreError::Exhausted { .. }), "{error:?}");
     // Whoever still names the old set is not told to resize it again.
     assert_refused(servers.open().await, &["has left its set", "one by itself"]);
+
+    // So does one that was ended in a single store of its set, whose greatest number is not the greatest of all.
+    let servers = Servers::new(3);
+    let store = servers.open().await.unwrap();
+    store.create_tag("ended in one", &TagOptions::default()).await.unwrap();
+    let second = servers.clients()[1].clone();
+    let stripe = second.stripe().await.unwrap().unwrap();
+    let joined = second.join_stripe(&stripe).await.unwrap();
+    joined.store.retire_tag("ended in one").await.unwrap();
+    resize_stripes(&servers.clients(), &servers.clients()[..2], 0).await.unwrap();
+    let store = open_any(servers.clients()[..2].to_vec()).await.unwrap();
+    let error = store.allocate("ended in one", 1, 0).await.unwrap_err();
+    assert!(matches!(error, StoreError::Exhausted { .. }), "{error:?}");
 }
 
 #[tokio::test]

@@ -110,9 +110,11 @@ impl Numbering {
 
     /// What the store knows about a tag.
     pub(super) fn record(self, record: TagRecord) -> TagRecord {
-        let watermark = match record.watermark.min(self.ordinal_max()) {
+        let watermark = match record.watermark {
             0 => 0,
-            ordinal => self.number(ordinal),
+            // Whoever ended the tag ended it in the set, whatever the greatest number of this store is.
+            ID_MAX => ID_MAX,
+            ordinal => self.number(ordinal.min(self.ordinal_max())),
         };
         let options = TagOptions { start: self.number(record.options.start).min(ID_MAX), ..record.options };
         TagRecord { options, watermark, ..record }

@@ -288,7 +288,7 @@ impl core::error::Error for TextError {}
 pub enum TemplateFault {
     /// A brace that has no other one.
     Brace,
-    /// An unknown placeholder.
+    /// An unknown placeholder, or minutes, `{mm}`, in a date without hours.
     Placeholder,
     /// A control character.
     Character,
@@ -345,7 +345,7 @@ impl fmt::Display for FormatError {
                     TemplateFault::Placeholder => {
                         "no such placeholder; there are {id}, {id:010}, {id:base36}, {id:base62}, {id:base32}, {id:uuid}, \
                          {gene:4} with 1 to 16 bits, and {yyyy}, {yy}, {MM}, {dd}, {HH}, {mm}, {ss}, {SSS} or several of \
-                         these in one, as {yyyyMMdd}"
+                         these in one, as {yyyyMMdd}; {MM} is the month; {mm} is the minute, and beside a date needs {HH}"
                     }
                     TemplateFault::Character => "a control character; leave it out",
                     TemplateFault::Twice => "one id and one gene are enough, and the number may have a gene already",

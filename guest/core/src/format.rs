@@ -721,6 +721,7 @@ fn parse(template: &[u8]) -> Result<Parsed, FormatError> {
     }
     let (mut parts, mut gene, mut has_id) = (Vec::new(), None, false);
     let (mut at, mut literal) = (0, 0);
+    let mut minute_at = None;
     let flush = |parts: &mut Vec<Part>, start: usize, end: usize| {
         if start < end {
             parts.push(Part::Literal { start, end });
@@ -756,8 +757,14 @@ fn parse(template: &[u8]) -> Result<Parsed, FormatError> {
                     };
                     gene = Some((at, known));
                     parts.push(Part::Gene);
-                } else if !date_parts(&mut parts, template, at + 1, at + 1 + len) {
-                    return fault(at, TemplateFault::Placeholder);
+                } else {
+                    let before = parts.len();
+                    if !date_parts(&mut parts, template, at + 1, at + 1 + len) {
+                        return fault(at, TemplateFault::Placeholder);
+                    }
+                    if parts.iter().skip(before).any(|part| *part == Part::Date(Field::Minute)) {
+                        minute_at = minute_at.or(Some(at));
+                    }
                 }
                 at += len + 2;
                 literal = at;
@@ -770,6 +777,14 @@ fn parse(template: &[u8]) -> Result<Parsed, FormatError> {
         }
     }
     flush(&mut parts, literal, at);
+    // `{yyyymmdd}` was meant to show the month.
+    let has = |fields: &[Field]| fields.iter().any(|field| parts.contains(&Part::Date(*field)));
+    if let Some(at) = minute_at
+        && has(&[Field::Year, Field::YearOfCentury, Field::Month, Field::Day])
+        && !has(&[Field::Hour])
+    {
+        return fault(at, TemplateFault::Placeholder);
+    }
     if has_id { Ok((parts, gene)) } else { fault(at, TemplateFault::IdMissing) }
 }
 
@@ -993,6 +1008,9 @@ mod tests {
             ("{id}{gene:256}", 4, TemplateFault::Placeholder),
             ("{id}{yyy}", 4, TemplateFault::Placeholder),
             ("{id}{M}", 4, TemplateFault::Placeholder),
+            ("{yyyymmdd}{id}", 0, TemplateFault::Placeholder),
+            ("{yy}{mm}{dd}{id}", 4, TemplateFault::Placeholder),
+            ("{id}{MM}{mm}", 8, TemplateFault::Placeholder),
             ("{id}{SS}", 4, TemplateFault::Placeholder),
             ("{id}{-yyyy}", 4, TemplateFault::Placeholder),
             ("{id}{yyyy,MM}", 4, TemplateFault::Placeholder),
@@ -1543,6 +1561,10 @@ mod tests {
                         Restart::Month => Some("yyyyMM"),
                         Restart::Day => Some("yyyyMMdd"),
                     });
+                    // Minutes beside a date need its hours.
+                    if !dates.concat().contains("HH") {
+                        dates.iter_mut().filter(|date| **date == "mm").for_each(|date| *date = "HHmm");
+                    }
                     let figures = dates.concat();
                     let has = |name: &str| figures.contains(name);
                     let years = if has("yyyy") || has("yy") { 1 } else { 0 };

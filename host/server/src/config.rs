@@ -251,8 +251,8 @@ const TAGS_HELP: &str = "\
 # How ids are shown, which needs no channel.
 # [tags.invoice]
 # The text around the id, which is {id}, {id:010} (10 digits always), {id:base36}, {id:base62}, {id:base32} or {id:uuid}.
-# The date of issue is any of {yyyy}, {yy}, {MM}, {dd}, {HH}, {mm}, {ss} and {SSS}, together as well, and {gene:4} the lowest
-# 4 bits of the shard key. {{ and }} are braces. Texts of this form are what ids are by default then (format=template).
+# The date of issue is any of {yyyy}, {yy}, {MM}, {dd}, {HH}, {mm}, {ss} and {SSS}, together as well. {MM} is the month; {mm} is
+# the minute, and beside a date needs {HH}. {gene:4} is the lowest 4 bits of the shard key. {{ and }} are braces. Texts of this form are what ids are by default then (format=template).
 # template = \"INV-{yyyyMMdd}-{id:016}\"
 # The clock of that date: how far it is ahead of UTC.
 # utc_offset = \"+08:00\"
@@ -877,7 +877,10 @@ fn describe(error: &figment::Error) -> String {
 /// What a key must be, where the parser names a type of the program.
 fn in_words(expected: &str) -> &str {
     match expected {
-        "u8" | "u16" | "u32" | "u64" | "usize" => "a whole number, without quotes",
+        "u8" => "a whole number from 0 to 255, without quotes",
+        "u16" => "a whole number from 0 to 65535, without quotes",
+        "u32" => "a whole number from 0 to 4294967295, without quotes",
+        "u64" | "usize" => "a whole number from 0 on, without quotes",
         "a nonzero u32" => "a whole number from 1 to 4294967295, without quotes",
         table if table.starts_with("struct ") => "a table, [KEY.NAME]",
         "a boolean" => "true or false, without quotes",

@@ -110,6 +110,8 @@ fn refused(file: &mut File) {
             ("{gene:17}{id}", 0, "placeholder"),
             ("{gene}{id}", 0, "placeholder"),
             ("{yyy}{id}", 0, "placeholder"),
+            ("{yyyymmdd}{id}", 0, "placeholder"),
+            ("{yyyy}{mm}{id}", 6, "placeholder"),
             ("{id}{id}", 4, "twice"),
             ("{id}{id:base36}", 4, "twice"),
             ("{gene:4}{id}{gene:4}", 12, "twice"),

@@ -470,7 +470,8 @@ _TEMPLATE_FAULTS: Final = {
     "brace": "a brace without its other one; write {{ or }} for the brace itself",
     "placeholder": (
         "there are {id}, {id:010}, {id:base36}, {id:base62}, {id:base32}, {id:uuid}, {gene:4} with 1 to 16 bits, and "
-        "{yyyy}, {yy}, {MM}, {dd}, {HH}, {mm}, {ss}, {SSS} or several of these in one, as {yyyyMMdd}"
+        "{yyyy}, {yy}, {MM}, {dd}, {HH}, {mm}, {ss}, {SSS} or several of these in one, as {yyyyMMdd}; "
+        "{MM} is the month; {mm} is the minute, and beside a date needs {HH}"
     ),
     "character": "a control character; leave it out",
     "twice": "one id and one gene are enough, and the number may have a gene already",

@@ -447,20 +447,24 @@ async fn live() -> Json<serde_json::Value> {
     Json(json!({ "status": "live" }))
 }
 
-/// The server is not about to end, and [`Service::ready`]; for one purpose, [`Service::ready_for_tag`] or
+/// The server is not about to end, and [`Service::ready`]; or, where they are named, [`Service::ready_for_tag`] and
 /// [`Service::ready_for_snowflake`].
 async fn ready(State(service): State<Arc<Service>>, uri: Uri) -> Result<Json<serde_json::Value>, Problem> {
     let mut parameters = Parameters::of(&uri)?;
-    let tag = parameters.take("tag");
-    let snowflake = if tag.is_none() { parameters.take("snowflake") } else { None };
+    let (tag, snowflake) = (parameters.take("tag"), parameters.take("snowflake"));
     parameters.finish("tag, snowflake")?;
     if service.is_ending() {
         return Err(Problem::closing());
     }
-    match (tag, snowflake) {
-        (Some(tag), _) => service.ready_for_tag(&tag).await,
-        (None, Some(name)) => service.ready_for_snowflake(&name).await,
-        (None, None) => service.ready().await,
+    if let Some(name) = &snowflake {
+        let ready = service.ready_for_snowflake(name).await?;
+        if tag.is_none() {
+            return Ok(Json(ready));
+        }
+    }
+    match tag {
+        Some(tag) => service.ready_for_tag(&tag).await,
+        None => service.ready().await,
     }
     .map(Json)
 }

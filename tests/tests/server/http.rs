@@ -650,6 +650,8 @@ fn a_server_is_ready_while_what_it_was_granted_lasts() -> anyhow::Result<()> {
         ("tag=order", 200, "covered"),
         ("tag=not+open", 503, "tag"),
         ("snowflake=default", 200, "ready"),
+        ("snowflake=default&tag=order", 200, "covered"),
+        ("snowflake=default&tag=few", 503, "tag"),
     ] {
         let answer = client.get(&format!("/health/ready?{query}"))?;
         assert_eq!(answer.status, status, "{query}: {answer:?}");
@@ -664,7 +666,8 @@ fn a_server_is_ready_while_what_it_was_granted_lasts() -> anyhow::Result<()> {
     for (query, status, kind) in [
         ("tag=", 400, "tag-invalid"),
         ("tga=few", 400, "query-invalid"),
-        ("tag=few&snowflake=default", 400, "query-invalid"),
+        ("tag=few&tag=order", 400, "query-invalid"),
+        ("tag=few&snowflake=none", 404, "snowflake-unknown"),
         ("snowflake=none", 404, "snowflake-unknown"),
     ] {
         let answer = client.get(&format!("/health/ready?{query}"))?;

@@ -295,7 +295,7 @@ pub(crate) struct HealthArguments {
     #[arg(long, conflicts_with = "live")]
     pub(crate) tag: Option<String>,
     /// Ask whether ids of this snowflake can be given, whatever else the server is used for
-    #[arg(long, value_name = "NAME", conflicts_with_all = ["live", "tag"])]
+    #[arg(long, value_name = "NAME", conflicts_with = "live")]
     pub(crate) snowflake: Option<String>,
 }
 

@@ -29,15 +29,15 @@ pub(crate) async fn health(config: &Config, arguments: &HealthArguments) -> anyh
         (given.as_str(), config.tls_cert.is_some().then(|| ca.unwrap_or(Trust::Anybody)))
     };
     ensure!(place.contains(':'), "the server's address is {place:?}, it must be HOST:PORT, such as {LISTEN_DEFAULT}");
-    let purposes = [("tag", &arguments.tag), ("snowflake", &arguments.snowflake)];
-    let purpose = purposes.into_iter().find_map(|(parameter, name)| Some((parameter, name.as_ref()?)));
-    let (path, yes) = match purpose {
-        Some((parameter, name)) => {
-            let query = form_urlencoded::Serializer::new(String::new()).append_pair(parameter, name).finish();
+    let named = [("tag", &arguments.tag), ("snowflake", &arguments.snowflake)];
+    let named: Vec<_> = named.into_iter().filter_map(|(parameter, name)| Some((parameter, name.as_ref()?))).collect();
+    let (path, yes) = match arguments.live {
+        true => ("/health/live".to_owned(), "live\n"),
+        false if named.is_empty() => ("/health/ready".to_owned(), "ready\n"),
+        false => {
+            let query = form_urlencoded::Serializer::new(String::new()).extend_pairs(named).finish();
             (format!("/health/ready?{query}"), "ready\n")
         }
-        None if arguments.live => ("/health/live".to_owned(), "live\n"),
-        None => ("/health/ready".to_owned(), "ready\n"),
     };
     let host = place.rsplit_once(':').map_or(place, |(host, _)| host).trim_start_matches('[').trim_end_matches(']');
     let tls = trust.map(|trust| ClientTls::new(host, trust)).transpose()?;

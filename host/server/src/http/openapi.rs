@@ -727,14 +727,14 @@ fn health(paths: &mut Paths, method: &str, by: &str) {
             "description": "What the store said is kept for a second. While the store is down it is covered as long as every tag that is used has numbers left: the answer \
                 says since when the store is down, and which tag's numbers are used up first, in how many seconds. A snowflake \
                 that was asked for ids and gives none now makes it not ready: the problem says which, why, and since when. \
-                With a tag or a snowflake, only that one counts.",
+                With a tag or a snowflake, or both, only what is named counts.",
             "parameters": [
                 query(
                     "tag",
-                    "Whether the store, or the numbers in hand, give ids of this tag, if there is one; not beside snowflake",
+                    "Whether the store, or the numbers in hand, give ids of this tag, if there is one",
                     reference("Name"),
                 ),
-                query("snowflake", "Whether this snowflake has not stopped giving ids; not beside tag", reference("Name")),
+                query("snowflake", "Whether this snowflake has not stopped giving ids", reference("Name")),
             ],
             "responses": { "200": answer(
                 "It is so", "application/json", reference("Readiness"), json!({ "status": "ready" }),

@@ -33,6 +33,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use unalike::storage::LeaseLimits;
 use unalike::{Clock, Layout, SnowflakeOptions, SystemClock, storage};
+use unalike_stores::StoreUrl;
 
 use crate::config::arguments::{CommonArguments, LogFormat, ServeArguments};
 use crate::config::channels::{Channel, Declared, needs_redis};
@@ -47,7 +48,6 @@ use crate::config::store_urls::{StoreUrls, validate_backing};
 use crate::config::tls::{Tls, TlsFiles};
 use crate::config::tokens::{Clients, Tokens};
 use crate::config::worker::Worker;
-use crate::stores::url::StoreUrl;
 use crate::words::{likeliest, rfc3339};
 
 /// So many headers hyper reads into an array on the stack; with any other limit it allocates.

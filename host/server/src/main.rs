@@ -11,7 +11,6 @@ mod config;
 mod http;
 mod quotas;
 mod service;
-mod stores;
 mod words;
 
 use std::process::ExitCode;

@@ -16,7 +16,7 @@ use unalike_tests::process::{cargo, outside_cargo};
 use unalike_tests::server::target;
 
 /// The crates that are for others, and no more.
-const PUBLIC: [&str; 15] = [
+const PUBLIC: [&str; 16] = [
     "unalike",
     "unalike-artifact",
     "unalike-core",
@@ -31,6 +31,7 @@ const PUBLIC: [&str; 15] = [
     "unalike-server",
     "unalike-sqlite",
     "unalike-storage",
+    "unalike-stores",
     "unalike-zookeeper",
 ];
 

@@ -4,6 +4,7 @@ use anyhow::{Context, anyhow, bail, ensure};
 use unalike::storage::{LeaseRecord, LeaseStore};
 use unalike::{Clock, SystemClock};
 use unalike_local::{StaticAssignment, StaticWorker};
+use unalike_stores::StoreUrl;
 
 use crate::commands::arguments::LeasesCommand;
 use crate::commands::print::{Table, print};
@@ -11,7 +12,6 @@ use crate::config::Config;
 use crate::config::leases::LeasePlace;
 use crate::service::leases::lease_state;
 use crate::service::stores::Stores;
-use crate::stores::url::StoreUrl;
 use crate::words::rfc3339;
 
 /// `unalike leases`

@@ -3,12 +3,11 @@
 use std::fmt::Write as _;
 
 use anyhow::{Context, ensure};
+use unalike_stores::{Account, Tables, lease_tables, tables};
 
 use crate::commands::arguments::{SchemaArguments, SchemaCommand};
 use crate::commands::print::print;
 use crate::config::{Config, leases, sources};
-use crate::stores::backend::{Account, Tables};
-use crate::stores::{lease_tables, tables};
 
 /// `unalike schema`
 pub(crate) async fn schema(config: &Config, arguments: &SchemaArguments) -> anyhow::Result<()> {

@@ -3,13 +3,12 @@
 use std::fmt::Write as _;
 
 use anyhow::{Context, bail, ensure};
+use unalike_stores::{Adoption, StoreUrl};
 
 use crate::commands::print::print;
 use crate::config::Config;
 use crate::service::stores::open_one;
 use crate::service::tags::RAISE_MAX;
-use crate::stores::backend::Adoption;
-use crate::stores::url::StoreUrl;
 use crate::words::rfc3339;
 
 /// `unalike store adopt` and `unalike store restored`

@@ -3,11 +3,10 @@
 use anyhow::{Context, bail, ensure};
 use unalike::storage::LeaseLimits;
 use unalike::{Layout, LayoutFields};
+use unalike_stores::{StoreUrl, Tables};
 
 use crate::config::Config;
 use crate::config::worker::Worker;
-use crate::stores::backend::Tables;
-use crate::stores::url::StoreUrl;
 
 /// No shorter lease can be renewed in time by a server that looks after it now and then.
 const HORIZON_MIN_MS: u64 = 300;

@@ -5,12 +5,10 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{bail, ensure};
+use unalike_stores::{Place, PlaceError, StoreUrl, Tables, dialect_forms, tables};
 
 use crate::config::Config;
 use crate::config::leases::LeasePlace;
-use crate::stores::backend::{Place, Tables};
-use crate::stores::url::StoreUrl;
-use crate::stores::{dialect_forms, tables};
 
 /// The store that tags are imported from: a URL, or the name of a dialect for other tables or keys in the only store's
 /// database, which parameters may follow.
@@ -72,7 +70,7 @@ pub(crate) fn stores_tables(config: &Config) -> anyhow::Result<Tables> {
     if let Some(url) = config.store.volatile() {
         bail!("the store {url} is in {}, which has no tables: name those that are meant (--dialect)", url.title());
     }
-    tables("unalike", config.store.iter())
+    Ok(tables("unalike", config.store.iter())?)
 }
 
 /// The commands that let this user use the stores without tables, that of leases among them.
@@ -81,7 +79,7 @@ pub(crate) fn stores_tables(config: &Config) -> anyhow::Result<Tables> {
 /// When a URL cannot be used.
 pub(crate) fn user_commands(config: &Config, user: &str) -> anyhow::Result<Vec<String>> {
     let urls = config.store.iter().chain(config.backing.iter().filter(|url| !url.is_nothing()));
-    let mut places = urls.map(StoreUrl::place).collect::<anyhow::Result<Vec<_>>>()?;
+    let mut places = urls.map(StoreUrl::place).collect::<Result<Vec<_>, PlaceError>>()?;
     if let LeasePlace::Named(url) = config.lease_place() {
         places.push(url.lease_place()?);
     }
@@ -100,6 +98,6 @@ pub(crate) fn user_commands(config: &Config, user: &str) -> anyhow::Result<Vec<S
 /// When a URL cannot be used.
 pub(crate) fn databases(config: &Config) -> anyhow::Result<Vec<Arc<dyn Place>>> {
     let urls = config.store.iter().chain(config.backing.iter().filter(|url| !url.is_nothing()));
-    let places = urls.map(StoreUrl::place).collect::<anyhow::Result<Vec<_>>>()?;
+    let places = urls.map(StoreUrl::place).collect::<Result<Vec<_>, PlaceError>>()?;
     Ok(places.into_iter().filter(|place| place.tables().is_some()).collect())
 }

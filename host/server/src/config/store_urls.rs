@@ -5,10 +5,9 @@ use std::fmt;
 use anyhow::{Context, bail, ensure};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use unalike::storage::ShellWord;
+use unalike_stores::{StoreUrl, durable_forms, sequence_forms};
 
 use crate::config::Config;
-use crate::stores::url::StoreUrl;
-use crate::stores::{durable_forms, sequence_forms};
 
 /// A set has no more stripes than this.
 const STRIPES_MAX: usize = 1_024;
@@ -164,6 +163,8 @@ mod tests {
     use super::*;
     use std::path::PathBuf;
 
+    use unalike_stores::PlaceError;
+
     use crate::config::sources::source;
 
     #[test]
@@ -200,6 +201,11 @@ mod tests {
         }
     }
 
+    /// An error with what caused it.
+    fn whole(error: PlaceError) -> String {
+        format!("{:#}", anyhow::Error::from(error))
+    }
+
     #[test]
     fn a_password_comes_from_one_place() {
         let directory = tempfile_with("secret\n");
@@ -220,15 +226,15 @@ mod tests {
             ("password=secret".to_owned(), "password-env=NAME"),
             ("colour=red".to_owned(), "colour"),
         ] {
-            for place in [mysql(&query).err(), redis(&query).err(), zookeeper(&query).err()] {
-                let error = format!("{:#}", place.unwrap());
+            for place in [mysql(&query), redis(&query), zookeeper(&query)] {
+                let error = whole(place.err().unwrap());
                 assert!(error.contains(named) && !error.contains("secret"), "{error}");
             }
         }
         let both = StoreUrl::new("mysql://ids:secret@db/ids?password-env=PATH").place().err().unwrap();
-        assert!(format!("{both:#}").contains("more than one way"), "{both:#}");
+        assert!(whole(both).contains("more than one way"));
         let both = StoreUrl::new("zookeeper://ids:secret@a?password-env=PATH").lease_place().err().unwrap();
-        assert!(format!("{both:#}").contains("more than one way"), "{both:#}");
+        assert!(whole(both).contains("more than one way"));
         std::fs::remove_dir_all(directory).unwrap();
     }
 
@@ -239,7 +245,7 @@ mod tests {
             for scheme in ["mysql", "redis", "zookeeper"] {
                 let url = StoreUrl::new(format!("{scheme}://ids:{password}@db.invalid/0"));
                 let failed = if scheme == "zookeeper" { url.lease_place().err() } else { url.place().err() };
-                let error = failed.map(|error| format!("{error:#}")).unwrap_or_default();
+                let error = failed.map(whole).unwrap_or_default();
                 assert!(!error.contains("secret") && !error.contains("ids:1"), "{scheme} {password}: {error}");
             }
         }

@@ -16,12 +16,11 @@ use unalike::storage::{
 };
 use unalike::{Clock, SystemClock};
 use unalike_local::{LocalLeases, LocalOptions, StaticWorker};
+use unalike_stores::{OpenStore, Opening, Place, lease_forms};
 
 use crate::config::Config;
 use crate::config::leases::LeasePlace;
 use crate::service::stores::{OpenStores, Purpose};
-use crate::stores::backend::{OpenStore, Opening, Place};
-use crate::stores::lease_forms;
 use crate::words::with_causes;
 
 /// How long the start of a service waits for a lease store on a server; after that it is taken to be down.

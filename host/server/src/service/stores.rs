@@ -8,6 +8,7 @@ use anyhow::{Context, bail, ensure};
 use unalike::storage::{
     LeaseLimits, PublicTags, SegmentStore, StoreError, StripedStore, TagCreation, TagRecord, validate_public,
 };
+use unalike_stores::{OpenStore, Opening, StoreUrl, UnorderedTag};
 
 use crate::config::Config;
 use crate::config::channels::{Declared, needs_redis};
@@ -15,8 +16,6 @@ use crate::config::leases::LeasePlace;
 use crate::config::store_urls::StoreUrls;
 use crate::service::leases::Leases;
 use crate::service::problem::StoreKinds;
-use crate::stores::backend::{OpenStore, Opening, UnorderedTag};
-use crate::stores::url::StoreUrl;
 
 /// The open stores of a process.
 pub(crate) struct Stores {

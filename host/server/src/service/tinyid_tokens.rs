@@ -12,8 +12,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 use anyhow::Context;
 use sha2::{Digest, Sha256};
 use unalike::storage::StoreError;
+use unalike_stores::OpenStore;
 
-use crate::stores::backend::OpenStore;
 use crate::words::with_causes;
 
 /// The business types that each token is good for, by the token's digest.

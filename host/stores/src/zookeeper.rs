@@ -2,14 +2,13 @@
 
 use std::sync::Arc;
 
-use anyhow::Context;
 use async_trait::async_trait;
-use unalike::Layout;
-use unalike::storage::{LeaseStore, StoreError};
+use unalike_storage::{Layout, LeaseStore, StoreError};
 use unalike_zookeeper::{ZookeeperLeases, ZookeeperOptions};
 
-use crate::stores::backend::{Backend, OpenStore, Opening, Place};
-use crate::stores::url::StoreUrl;
+use crate::backend::{Backend, OpenStore, Opening, Place};
+use crate::error::{Because as _, PlaceError};
+use crate::url::StoreUrl;
 
 pub(super) struct Zookeeper;
 
@@ -26,10 +25,10 @@ impl Backend for Zookeeper {
         scheme == "zookeeper"
     }
 
-    fn place(&self, url: &StoreUrl) -> anyhow::Result<Arc<dyn Place>> {
+    fn place(&self, url: &StoreUrl) -> Result<Arc<dyn Place>, PlaceError> {
         let options =
             url.options_of_hosts(ZookeeperOptions::from_url, |options, password| options.password(password))?;
-        options.validate().with_context(|| format!("the store {url:?} cannot be used"))?;
+        options.validate().because(|| format!("the store {url:?} cannot be used"))?;
         Ok(Arc::new(options))
     }
 
@@ -40,7 +39,7 @@ impl Backend for Zookeeper {
 
 #[async_trait]
 impl Place for ZookeeperOptions {
-    fn name(&self) -> anyhow::Result<String> {
+    fn name(&self) -> Result<String, PlaceError> {
         Ok(format!("zookeeper {}", ZookeeperOptions::address(self)))
     }
 

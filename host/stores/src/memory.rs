@@ -1,13 +1,14 @@
-//! The memory of this process, for tests of the server itself: `memory://`. It shows what a new kind of store takes.
+//! The memory of this process, for the tests of this crate: `memory://`. It shows what a new kind of store takes.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use unalike::storage::{LeaseStore, StoreError};
 use unalike_memory::MemoryStore;
+use unalike_storage::{LeaseStore, StoreError};
 
-use crate::stores::backend::{Backend, OpenStore, Opening, Place};
-use crate::stores::url::StoreUrl;
+use crate::backend::{Backend, OpenStore, Opening, Place};
+use crate::error::PlaceError;
+use crate::url::StoreUrl;
 
 pub(super) struct Memory;
 
@@ -24,7 +25,7 @@ impl Backend for Memory {
         scheme == "memory"
     }
 
-    fn place(&self, _url: &StoreUrl) -> anyhow::Result<Arc<dyn Place>> {
+    fn place(&self, _url: &StoreUrl) -> Result<Arc<dyn Place>, PlaceError> {
         Ok(Arc::new(MemoryPlace))
     }
 }
@@ -33,7 +34,7 @@ struct MemoryPlace;
 
 #[async_trait]
 impl Place for MemoryPlace {
-    fn name(&self) -> anyhow::Result<String> {
+    fn name(&self) -> Result<String, PlaceError> {
         Ok("memory".to_owned())
     }
 

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use anyhow::Context;
 use async_trait::async_trait;
-use unalike::storage::{JoinedStripe, Lazy, LeaseStore, SegmentLayer, SegmentStore, StoreError, Stripe};
 use unalike_etcd::{EtcdLeases, EtcdOptions, EtcdStore};
+use unalike_storage::{JoinedStripe, Lazy, LeaseStore, SegmentLayer, SegmentStore, StoreError, Stripe};
 
-use crate::stores::backend::{Adopted, Adoption, Backend, OpenStore, Opening, Place};
-use crate::stores::url::StoreUrl;
+use crate::backend::{Adopted, Adoption, Backend, OpenStore, Opening, Place};
+use crate::error::{Because as _, PlaceError};
+use crate::url::StoreUrl;
 
 pub(super) struct Etcd;
 
@@ -25,16 +25,16 @@ impl Backend for Etcd {
         scheme == "etcd"
     }
 
-    fn place(&self, url: &StoreUrl) -> anyhow::Result<Arc<dyn Place>> {
+    fn place(&self, url: &StoreUrl) -> Result<Arc<dyn Place>, PlaceError> {
         let options = url.options_of_hosts(EtcdOptions::from_url, EtcdOptions::password)?;
-        options.validate().with_context(|| format!("the store {url:?} cannot be used"))?;
+        options.validate().because(|| format!("the store {url:?} cannot be used"))?;
         Ok(Arc::new(options))
     }
 }
 
 #[async_trait]
 impl Place for EtcdOptions {
-    fn name(&self) -> anyhow::Result<String> {
+    fn name(&self) -> Result<String, PlaceError> {
         Ok(format!("etcd {}", EtcdOptions::address(self)))
     }
 
@@ -65,13 +65,12 @@ impl Place for EtcdOptions {
         Some(self.role_commands(user))
     }
 
-    async fn adopt(&self, _url: &StoreUrl, adoption: &Adoption) -> anyhow::Result<Adopted> {
+    async fn adopt(&self, _url: &StoreUrl, adoption: &Adoption) -> Result<Adopted, PlaceError> {
         // A cluster follows no other.
         let mut options = self.clone();
         options.limits = adoption.limits;
         let adopted = EtcdStore::adopt(options, adoption.lift).await;
-        let adopted =
-            adopted.with_context(|| format!("the cluster at {} was not adopted", EtcdOptions::address(self)))?;
+        let adopted = adopted.because(|| format!("the cluster at {} was not adopted", EtcdOptions::address(self)))?;
         let unalike_etcd::Adopted { tags, leases_from_ms, .. } = adopted;
         Ok(Adopted { tags, leases_from_ms, follows_itself: false })
     }

@@ -1,10 +1,32 @@
-//! The kinds of stores: a file of this folder each, registered here.
+//! Opens any store of unalike by its URL: `sqlite://ids.sqlite`, `mysql://ids@db/ids`; `redis://cache/0` above a
+//! [durable](Opening::durable) one.
 //!
-//! A new one takes its file, its line in [`BACKENDS`], and the feature of its crate in `Cargo.toml`. Nothing else in
-//! the server decides by a kind of store: configuration, service and commands ask what [`Backend`], [`Place`] and
-//! [`OpenStore`] answer. Help texts and a few messages name kinds; the server's page lists where.
+//! A [`StoreUrl`] names a [`Place`]; opened, it grants numbers, and leases workers. Each kind of store is a cargo
+//! feature and a file of this crate, which depends on the adapter's.
 //!
-//! [`OpenStore`]: backend::OpenStore
+//! ```
+//! # #[cfg(feature = "sqlite")]
+//! # #[tokio::main(flavor = "current_thread")]
+//! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! use unalike_stores::{Opening, StoreUrl};
+//!
+//! # let directory = tempfile::tempdir()?;
+//! # let url = format!("sqlite://{}/ids.sqlite", directory.path().display());
+//! // Such as "sqlite://ids.sqlite".
+//! let store = StoreUrl::new(url).place()?.open(&Opening::default()).await?;
+//! store.connect().await?;
+//! let segment = store.allocate("order", 100, 0).await?;
+//! assert_eq!((segment.start, segment.end), (1, 101));
+//! let leases = store.leases().await?;
+//! # drop(leases);
+//! # Ok(())
+//! # }
+//! # #[cfg(not(feature = "sqlite"))]
+//! # fn main() {}
+//! ```
+//!
+//! A new kind takes its file, its line in `BACKENDS`, and the feature of its crate in `Cargo.toml`. Nothing else
+//! decides by a kind of store: others ask what [`Backend`], [`Place`] and [`OpenStore`] answer.
 
 #![cfg_attr(
     not(all(
@@ -18,7 +40,8 @@
     allow(dead_code, reason = "what serves a kind of store that is left out")
 )]
 
-pub(crate) mod backend;
+mod backend;
+mod error;
 #[cfg(feature = "etcd")]
 mod etcd;
 #[cfg(test)]
@@ -31,17 +54,18 @@ mod postgres;
 mod redis;
 #[cfg(feature = "sqlite")]
 mod sqlite;
-pub(crate) mod url;
+mod url;
 #[cfg(feature = "zookeeper")]
 mod zookeeper;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::{Context, bail};
-
-use crate::stores::backend::{Backend, Place, Tables};
-use crate::stores::url::StoreUrl;
+pub use crate::backend::{
+    Account, Adopted, Adoption, Backend, OpenStore, Opening, Place, Rebound, SchemaStatements, Tables, UnorderedTag,
+};
+pub use crate::error::PlaceError;
+pub use crate::url::StoreUrl;
 
 /// All kinds, in the order in which messages name them.
 static BACKENDS: &[&dyn Backend] = &[
@@ -72,44 +96,42 @@ impl StoreUrl {
     ///
     /// # Errors
     /// Says what is wrong with it.
-    pub(crate) fn place(&self) -> anyhow::Result<Arc<dyn Place>> {
+    pub fn place(&self) -> Result<Arc<dyn Place>, PlaceError> {
         let Some(scheme) = self.scheme() else {
-            bail!("the store {self:?} is not a URL: write {}", forms(|backend| backend.has_sequences()));
+            return Err(PlaceError::new(format!("the store {self:?} is not a URL: write {}", sequence_forms())));
         };
-        match self.backend() {
-            Some(backend) if backend.has_sequences() => backend.place(self),
-            Some(backend) => {
-                bail!(
-                    "{} keeps leases and no sequences: name {self:?} as the store of leases (--leases)",
-                    backend.title()
+        let what = match self.backend() {
+            Some(backend) if backend.has_sequences() => return backend.place(self),
+            Some(backend) => format!(
+                "{} keeps leases and no sequences: name {self:?} as the store of leases (--leases)",
+                backend.title()
+            ),
+            None if matches!(scheme, "http" | "https") => {
+                format!(
+                    "the store {self:?} is an unalike server, a store for programs only: write {}",
+                    sequence_forms()
                 )
             }
-            None if matches!(scheme, "http" | "https") => bail!(
-                "the store {self:?} is an unalike server, a store for programs only: write {}",
-                forms(|backend| backend.has_sequences())
-            ),
-            None => {
-                bail!("the store's scheme {scheme:?} is unknown: write {}", forms(|backend| backend.has_sequences()))
-            }
-        }
+            None => format!("the store's scheme {scheme:?} is unknown: write {}", sequence_forms()),
+        };
+        Err(PlaceError::new(what))
     }
 
     /// The store of leases that it names, with its password.
     ///
     /// # Errors
     /// Says what is wrong with it.
-    pub(crate) fn lease_place(&self) -> anyhow::Result<Arc<dyn Place>> {
-        match (self.backend(), self.scheme()) {
-            (Some(backend), _) => backend.place(self),
-            (None, Some(scheme)) => {
-                bail!("the scheme {scheme:?} is unknown: write {}, or none", lease_forms())
-            }
-            (None, None) => bail!("{self:?} is not a URL: write {}, or none", lease_forms()),
-        }
+    pub fn lease_place(&self) -> Result<Arc<dyn Place>, PlaceError> {
+        let what = match (self.backend(), self.scheme()) {
+            (Some(backend), _) => return backend.place(self),
+            (None, Some(scheme)) => format!("the scheme {scheme:?} is unknown: write {}, or none", lease_forms()),
+            (None, None) => format!("{self:?} is not a URL: write {}, or none", lease_forms()),
+        };
+        Err(PlaceError::new(what))
     }
 
     /// Whether it names a file of this machine.
-    pub(crate) fn is_file(&self) -> bool {
+    pub fn is_file(&self) -> bool {
         self.backend().is_some_and(|backend| backend.is_file())
     }
 
@@ -117,17 +139,17 @@ impl StoreUrl {
     ///
     /// # Errors
     /// Says what is wrong with it.
-    pub(crate) fn file(&self) -> anyhow::Result<Option<PathBuf>> {
+    pub fn file(&self) -> Result<Option<PathBuf>, PlaceError> {
         Ok(if self.is_file() { self.place()?.file().map(ToOwned::to_owned) } else { None })
     }
 
     /// Whether its store may lose what it said, so that a durable one grants it what it hands out.
-    pub(crate) fn is_volatile(&self) -> bool {
+    pub fn is_volatile(&self) -> bool {
         self.backend().is_some_and(|backend| backend.is_volatile())
     }
 
     /// The tables of leases of its kind.
-    pub(crate) fn lease_tables(&self) -> Option<Tables> {
+    pub fn lease_tables(&self) -> Option<Tables> {
         self.backend().and_then(|backend| backend.lease_tables(self.schema().as_deref()))
     }
 
@@ -143,17 +165,17 @@ impl StoreUrl {
     }
 
     /// The name of its kind, for messages about one whose scheme is known.
-    pub(crate) fn title(&self) -> &'static str {
+    pub fn title(&self) -> &'static str {
         self.backend().map_or("another kind of store", |backend| backend.title())
     }
 
     /// Whether its server may have the tables or keys of this dialect.
-    pub(crate) fn has_dialect(&self, dialect: &str) -> bool {
+    pub fn has_dialect(&self, dialect: &str) -> bool {
         self.backend().is_some_and(|backend| backend.dialects().contains(&dialect))
     }
 
     /// The same server and database with the tables or keys of another system, and with these parameters.
-    pub(crate) fn with_dialect(&self, dialect: &str, parameters: &str) -> Self {
+    pub fn with_dialect(&self, dialect: &str, parameters: &str) -> Self {
         let is_created = self.backend().is_some_and(|backend| backend.tables(dialect, None).is_some());
         self.of_dialect(dialect, parameters, is_created)
     }
@@ -162,7 +184,7 @@ impl StoreUrl {
     ///
     /// # Errors
     /// When it cannot be read.
-    pub(crate) fn stopped(self) -> anyhow::Result<Self> {
+    pub fn stopped(self) -> Result<Self, PlaceError> {
         Ok(if self.place()?.asks_whether_source_stopped() { self.and("source-stopped=true") } else { self })
     }
 }
@@ -178,22 +200,22 @@ fn forms(is_meant: impl Fn(&dyn Backend) -> bool) -> String {
 }
 
 /// What URLs of stores of sequences look like.
-pub(crate) fn sequence_forms() -> String {
+pub fn sequence_forms() -> String {
     forms(|backend| backend.has_sequences())
 }
 
 /// The same of those that lose nothing.
-pub(crate) fn durable_forms() -> String {
+pub fn durable_forms() -> String {
     forms(|backend| backend.has_sequences() && !backend.is_volatile())
 }
 
 /// What URLs of stores of leases look like.
-pub(crate) fn lease_forms() -> String {
+pub fn lease_forms() -> String {
     forms(|_| true)
 }
 
 /// What URLs look like of the kinds of stores that may have the tables or keys of this dialect.
-pub(crate) fn dialect_forms(dialect: &str) -> Vec<String> {
+pub fn dialect_forms(dialect: &str) -> Vec<String> {
     let knows = |backend: &&&dyn Backend| backend.dialects().contains(&dialect);
     BACKENDS.iter().filter(knows).map(|backend| format!("{}?dialect={dialect}", backend.form())).collect()
 }
@@ -202,36 +224,36 @@ pub(crate) fn dialect_forms(dialect: &str) -> Vec<String> {
 ///
 /// # Errors
 /// When no kind of store has such.
-pub(crate) fn tables<'u>(dialect: &str, mut stores: impl Iterator<Item = &'u StoreUrl>) -> anyhow::Result<Tables> {
+pub fn tables<'u>(dialect: &str, mut stores: impl Iterator<Item = &'u StoreUrl>) -> Result<Tables, PlaceError> {
     let with_tables = || BACKENDS.iter().filter_map(|backend| Some((backend, backend.lease_tables(None)?)));
     let of_stores = stores.find_map(|url| url.tables(dialect));
-    of_stores.or_else(|| BACKENDS.iter().find_map(|backend| backend.tables(dialect, None))).with_context(|| {
+    of_stores.or_else(|| BACKENDS.iter().find_map(|backend| backend.tables(dialect, None))).ok_or_else(|| {
         let mut known: Vec<_> = Vec::new();
         for dialect in with_tables().flat_map(|(backend, _)| backend.dialects()) {
             if !known.contains(dialect) {
                 known.push(*dialect);
             }
         }
-        match known.split_last() {
+        PlaceError::new(match known.split_last() {
             Some((last, before)) => {
                 format!("the dialect {dialect:?} is unknown: it is one of {} and {last} (--dialect)", before.join(", "))
             }
             None => "this program was built without a store that has tables".to_owned(),
-        }
+        })
     })
 }
 
 /// The tables of leases, beside those of the dialects: of the first kind that has some.
-pub(crate) fn lease_tables() -> Option<Tables> {
+pub fn lease_tables() -> Option<Tables> {
     BACKENDS.iter().find_map(|backend| backend.lease_tables(None))
 }
 
 #[cfg(test)]
 mod tests {
-    use unalike::storage::LeaseLimits;
+    use unalike_storage::LeaseLimits;
 
     use super::*;
-    use crate::stores::backend::{Adoption, Opening};
+    use crate::backend::{Adoption, Opening};
 
     #[test]
     fn each_kind_reads_its_own_urls_and_no_other_s() {
@@ -256,15 +278,7 @@ mod tests {
         // `memory.rs`, which only the tests have.
         let url = StoreUrl::new("memory://");
         assert!(sequence_forms().ends_with(" or memory://"), "{}", sequence_forms());
-        let opening = Opening {
-            may_begin: true,
-            makes_tables: true,
-            tags_max: 10,
-            on_first_use: None,
-            durable: None,
-            preheats: false,
-            limits: LeaseLimits::default(),
-        };
+        let opening = Opening::default();
         let store = url.place().unwrap().open(&opening).await.unwrap();
         store.connect().await.unwrap();
         assert_eq!(store.allocate("order", 5, 0).await.unwrap().start, 1);
@@ -273,7 +287,10 @@ mod tests {
         assert!(
             url.place()
                 .unwrap()
-                .adopt(&url, &Adoption { lift: 1, limits: opening.limits, replication_ended: true, is_restored: false })
+                .adopt(
+                    &url,
+                    &Adoption { lift: 1, limits: LeaseLimits::default(), replication_ended: true, is_restored: false }
+                )
                 .await
                 .is_err()
         );

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use anyhow::Context;
 use async_trait::async_trait;
-use unalike::storage::{JoinedStripe, Lazy, LeaseStore, SegmentLayer, SegmentStore, StoreError, Stripe};
 use unalike_mysql::{BatchTag, Dialect, MysqlLeases, MysqlOptions, MysqlStore};
+use unalike_storage::{JoinedStripe, Lazy, LeaseStore, SegmentLayer, SegmentStore, StoreError, Stripe};
 
-use crate::stores::backend::{Account, Adopted, Adoption, Backend, OpenStore, Opening, Place, Tables, UnorderedTag};
-use crate::stores::url::StoreUrl;
+use crate::backend::{Account, Adopted, Adoption, Backend, OpenStore, Opening, Place, Tables, UnorderedTag};
+use crate::error::{Because as _, PlaceError};
+use crate::url::StoreUrl;
 
 pub(super) struct Mysql;
 
@@ -25,7 +25,7 @@ impl Backend for Mysql {
         matches!(scheme, "mysql" | "mariadb")
     }
 
-    fn place(&self, url: &StoreUrl) -> anyhow::Result<Arc<dyn Place>> {
+    fn place(&self, url: &StoreUrl) -> Result<Arc<dyn Place>, PlaceError> {
         Ok(Arc::new(url.options(MysqlOptions::from_url, MysqlOptions::password)?))
     }
 
@@ -57,7 +57,7 @@ fn tables(dialect: &Dialect) -> Tables {
 
 #[async_trait]
 impl Place for MysqlOptions {
-    fn name(&self) -> anyhow::Result<String> {
+    fn name(&self) -> Result<String, PlaceError> {
         Ok(format!("mysql {} {:?}", MysqlOptions::address(self), std::mem::discriminant(&self.dialect)))
     }
 
@@ -103,7 +103,7 @@ impl Place for MysqlOptions {
         MysqlStore::upgrade(self.clone()).await
     }
 
-    async fn adopt(&self, _url: &StoreUrl, adoption: &Adoption) -> anyhow::Result<Adopted> {
+    async fn adopt(&self, _url: &StoreUrl, adoption: &Adoption) -> Result<Adopted, PlaceError> {
         let mut options = self.clone();
         options.limits = adoption.limits;
         options.assume_replication_ended = adoption.replication_ended;
@@ -111,7 +111,7 @@ impl Place for MysqlOptions {
             true => MysqlStore::restored(options, adoption.lift).await,
             false => MysqlStore::adopt_server(options, adoption.lift).await,
         };
-        let adopted = adopted.context(adoption.refusal())?;
+        let adopted = adopted.because(|| adoption.refusal().to_owned())?;
         let unalike_mysql::Adopted { tags, leases_from_ms, follows_itself, .. } = adopted;
         Ok(Adopted { tags, leases_from_ms, follows_itself })
     }

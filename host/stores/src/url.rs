@@ -8,10 +8,11 @@ use std::fmt;
 use std::io::Read as _;
 use std::path::Path;
 
-use anyhow::{Context, bail, ensure};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use unalike::storage::StoreError;
+use unalike_storage::StoreError;
 use url::Url;
+
+use crate::error::{Because as _, PlaceError};
 
 /// In place of the URL of a backing store or of leases: there is none.
 const NOTHING: &str = "none";
@@ -21,30 +22,36 @@ const PASSWORD_BYTES_MAX: u64 = 4_096;
 
 /// The URL of a store. What shows it leaves the password out.
 #[derive(Clone, PartialEq, Eq)]
-pub(crate) struct StoreUrl(String);
+pub struct StoreUrl(String);
 
 impl StoreUrl {
-    pub(crate) fn new(text: impl Into<String>) -> Self {
+    /// A URL as it is written. Nothing is checked yet: [`place`](Self::place) does.
+    ///
+    /// ```
+    /// use unalike_stores::StoreUrl;
+    /// assert_eq!(StoreUrl::new("mysql://ids:secret@db/ids").to_string(), "mysql://ids@db/ids");
+    /// ```
+    pub fn new(text: impl Into<String>) -> Self {
         Self(text.into())
     }
 
     /// As it is written, with the password.
-    pub(crate) fn text(&self) -> &str {
+    pub fn text(&self) -> &str {
         &self.0
     }
 
     /// What comes before `://`.
-    pub(crate) fn scheme(&self) -> Option<&str> {
+    pub fn scheme(&self) -> Option<&str> {
         self.0.split_once("://").map(|(scheme, _)| scheme)
     }
 
     /// The same with one more parameter, after those that it has.
-    pub(super) fn and(&self, parameter: &str) -> Self {
+    pub(crate) fn and(&self, parameter: &str) -> Self {
         Self(format!("{}&{parameter}", self.0))
     }
 
     /// Whether it is the word for no store at all.
-    pub(crate) fn is_nothing(&self) -> bool {
+    pub fn is_nothing(&self) -> bool {
         self.0 == NOTHING
     }
 
@@ -52,14 +59,14 @@ impl StoreUrl {
     ///
     /// # Errors
     /// Says what is wrong with it.
-    pub(super) fn options<O>(
+    pub(crate) fn options<O>(
         &self,
         from_url: fn(&str) -> Result<O, StoreError>,
         with_password: fn(O, &str) -> O,
-    ) -> anyhow::Result<O> {
+    ) -> Result<O, PlaceError> {
         let failed = || format!("the store {self:?} cannot be used");
-        let (url, password) = self.read().with_context(failed)?;
-        let options = from_url(url.as_str()).with_context(failed)?;
+        let (url, password) = self.read().because(failed)?;
+        let options = from_url(url.as_str()).because(failed)?;
         Ok(match password {
             Some(password) => with_password(options, &password),
             None => options,
@@ -70,25 +77,25 @@ impl StoreUrl {
     ///
     /// # Errors
     /// Says what is wrong with it.
-    pub(super) fn options_of_hosts<O>(
+    pub(crate) fn options_of_hosts<O>(
         &self,
         from_url: fn(&str) -> Result<O, StoreError>,
         with_password: fn(O, &str) -> O,
-    ) -> anyhow::Result<O> {
+    ) -> Result<O, PlaceError> {
         let failed = || format!("the store {self:?} cannot be used");
         let (place, query) = self.0.split_once('?').unwrap_or((&self.0, ""));
         // Else what stands before it would be taken for the host's, and shown.
-        ensure!(!query.contains('@'), "{}: {UNENCODED}", failed());
-        let (kept, passwords) = passwords_apart(query).with_context(failed)?;
+        if query.contains('@') {
+            return Err(PlaceError::new(format!("{}: {UNENCODED}", failed())));
+        }
+        let (kept, passwords) = passwords_apart(query).because(failed)?;
         let user = place.split_once("://").and_then(|(_, rest)| rest.rsplit_once('@')).map(|(user, _)| user);
         let is_twice = user.is_some_and(|user| user.contains(':'));
-        ensure!(
-            passwords.len() + usize::from(is_twice) <= 1,
-            "{}: its password is given in more than one way",
-            failed()
-        );
+        if passwords.len() + usize::from(is_twice) > 1 {
+            return Err(PlaceError::new(format!("{}: its password is given in more than one way", failed())));
+        }
         let query = form_urlencoded::Serializer::new(String::new()).extend_pairs(kept).finish();
-        let options = from_url(&format!("{place}?{query}")).with_context(failed)?;
+        let options = from_url(&format!("{place}?{query}")).because(failed)?;
         Ok(match passwords.first() {
             Some(password) => with_password(options, password),
             None => options,
@@ -96,14 +103,18 @@ impl StoreUrl {
     }
 
     /// The URL as adapters know it, and the password if it is kept apart.
-    fn read(&self) -> anyhow::Result<(Url, Option<String>)> {
-        let mut url = Url::parse(&self.0).context("it is not a URL")?;
+    fn read(&self) -> Result<(Url, Option<String>), PlaceError> {
+        let mut url = Url::parse(&self.0).because(|| "it is not a URL".to_owned())?;
         // Else what follows such a character would be taken for the host's, and shown.
         let has_at = url.path().contains('@') || url.query().is_some_and(|query| query.contains('@'));
-        ensure!(!has_at && url.fragment().is_none(), UNENCODED);
+        if has_at || url.fragment().is_some() {
+            return Err(PlaceError::new(UNENCODED));
+        }
         let (kept, passwords) = passwords_apart(url.query().unwrap_or_default())?;
         let is_twice = url.password().is_some() && !passwords.is_empty();
-        ensure!(!is_twice && passwords.len() <= 1, "its password is given in more than one way: keep one");
+        if is_twice || passwords.len() > 1 {
+            return Err(PlaceError::new("its password is given in more than one way: keep one"));
+        }
         url.set_query(None);
         if !kept.is_empty() {
             url.query_pairs_mut().extend_pairs(kept);
@@ -113,7 +124,7 @@ impl StoreUrl {
 
     /// The same server and database with the tables or keys of another system, and with these parameters. Where tables
     /// are created for it, none are.
-    pub(super) fn of_dialect(&self, dialect: &str, parameters: &str, is_created: bool) -> Self {
+    pub(crate) fn of_dialect(&self, dialect: &str, parameters: &str, is_created: bool) -> Self {
         // Not by a parser, which would not take several hosts for a URL.
         let (place, query) = self.0.split_once('?').unwrap_or((&self.0, ""));
         let is_shared = |name: &str| {
@@ -162,17 +173,20 @@ const UNENCODED: &str = "its user and password must have @ / ? # percent-encoded
 type Parameters = Vec<(String, String)>;
 
 /// The parameters of a query without those that say where the password is, and what they say.
-fn passwords_apart(query: &str) -> anyhow::Result<(Parameters, Vec<String>)> {
+fn passwords_apart(query: &str) -> Result<(Parameters, Vec<String>), PlaceError> {
     let (mut kept, mut passwords) = (Vec::new(), Vec::new());
     for (name, value) in form_urlencoded::parse(query.as_bytes()).into_owned() {
         match name.as_str() {
             "password-file" => passwords.push(read_password(Path::new(&value))?),
             "password-env" => passwords.push(
-                std::env::var(&value)
-                    .with_context(|| format!("the variable {value:?}, which password-env names, has no text"))?,
+                // An error of its own could show what is in it.
+                std::env::var(&value).map_err(|_| {
+                    PlaceError::new(format!("the variable {value:?}, which password-env names, has no text"))
+                })?,
             ),
             "password" => {
-                bail!("its password belongs before the @, into a password-file=PATH or a password-env=NAME")
+                let what = "its password belongs before the @, into a password-file=PATH or a password-env=NAME";
+                return Err(PlaceError::new(what));
             }
             _ => kept.push((name, value)),
         }
@@ -185,19 +199,20 @@ fn is_secret(parameter: &str) -> bool {
     name.contains('%') || name.eq_ignore_ascii_case("password")
 }
 
-fn read_password(path: &Path) -> anyhow::Result<String> {
+fn read_password(path: &Path) -> Result<String, PlaceError> {
     let mut text = String::new();
     std::fs::File::open(path)
         .and_then(|file| file.take(PASSWORD_BYTES_MAX + 1).read_to_string(&mut text))
-        .with_context(|| format!("the password file {} cannot be read", path.display()))?;
-    ensure!(
-        u64::try_from(text.len()).is_ok_and(|bytes| bytes <= PASSWORD_BYTES_MAX),
-        "the password file {} is longer than {PASSWORD_BYTES_MAX} bytes",
-        path.display()
-    );
+        .because(|| format!("the password file {} cannot be read", path.display()))?;
+    let refused = |what: &str| PlaceError::new(format!("the password file {} {what}", path.display()));
+    if u64::try_from(text.len()).is_ok_and(|bytes| bytes > PASSWORD_BYTES_MAX) {
+        return Err(refused(&format!("is longer than {PASSWORD_BYTES_MAX} bytes")));
+    }
     // Editors end a file with a line's end.
     let password = text.trim_end_matches(['\r', '\n']);
-    ensure!(!password.is_empty(), "the password file {} is empty", path.display());
+    if password.is_empty() {
+        return Err(refused("is empty"));
+    }
     Ok(password.to_owned())
 }
 

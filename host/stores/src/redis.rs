@@ -3,14 +3,13 @@
 
 use std::sync::Arc;
 
-use anyhow::bail;
 use async_trait::async_trait;
-use unalike::Layout;
-use unalike::storage::{LeaseLimits, LeaseStore, SegmentStore, StoreError};
 use unalike_redis::{Backing, Dialect, RedisLeases, RedisOptions, RedisStore};
+use unalike_storage::{Layout, LeaseLimits, LeaseStore, SegmentStore, StoreError};
 
-use crate::stores::backend::{Adopted, Adoption, Backend, OpenStore, Opening, Place, Rebound};
-use crate::stores::url::StoreUrl;
+use crate::backend::{Adopted, Adoption, Backend, OpenStore, Opening, Place, Rebound};
+use crate::error::PlaceError;
+use crate::url::StoreUrl;
 
 pub(super) struct Redis;
 
@@ -28,7 +27,7 @@ impl Backend for Redis {
         scheme.starts_with("redis")
     }
 
-    fn place(&self, url: &StoreUrl) -> anyhow::Result<Arc<dyn Place>> {
+    fn place(&self, url: &StoreUrl) -> Result<Arc<dyn Place>, PlaceError> {
         let has_hosts = url.scheme().is_some_and(|scheme| scheme.contains('+'));
         let options = if has_hosts {
             url.options_of_hosts(RedisOptions::from_url, RedisOptions::password)?
@@ -54,7 +53,7 @@ fn backing(durable: Option<&Arc<dyn SegmentStore>>) -> Backing {
 
 #[async_trait]
 impl Place for RedisOptions {
-    fn name(&self) -> anyhow::Result<String> {
+    fn name(&self) -> Result<String, PlaceError> {
         let dialect = std::mem::discriminant(&self.dialect);
         Ok(format!("redis {} {dialect:?} {}", RedisOptions::address(self), self.prefix))
     }
@@ -88,11 +87,11 @@ impl Place for RedisOptions {
         matches!(self.dialect, Dialect::IdGenerator { source_stopped: false, .. })
     }
 
-    async fn adopt(&self, url: &StoreUrl, _adoption: &Adoption) -> anyhow::Result<Adopted> {
-        bail!(
+    async fn adopt(&self, url: &StoreUrl, _adoption: &Adoption) -> Result<Adopted, PlaceError> {
+        Err(PlaceError::new(format!(
             "the store {url} is in Redis, which is not adopted: whatever it lost, it goes on with new numbers. The server of \
              the durable store behind it is, if that store is named alone (--store), and COUNT is more than it granted to Redis"
-        )
+        )))
     }
 
     async fn rebind(

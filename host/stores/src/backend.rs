@@ -1,18 +1,17 @@
-//! What a kind of store answers to the rest of the server.
+//! What a kind of store answers to those that open it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::bail;
 use async_trait::async_trait;
-use unalike::Layout;
-use unalike::storage::{LeaseLimits, LeaseStore, SegmentStore, StoreError, TagCreation};
+use unalike_storage::{Layout, LeaseLimits, LeaseStore, SegmentStore, StoreError, TagCreation};
 
-use crate::stores::url::StoreUrl;
+use crate::error::PlaceError;
+use crate::url::StoreUrl;
 
 /// A kind of store.
-pub(crate) trait Backend: Sync {
+pub trait Backend: Sync {
     /// Its name, for messages: `MySQL`.
     fn title(&self) -> &'static str;
 
@@ -26,7 +25,7 @@ pub(crate) trait Backend: Sync {
     ///
     /// # Errors
     /// Says what is wrong with the URL, and shows no password.
-    fn place(&self, url: &StoreUrl) -> anyhow::Result<Arc<dyn Place>>;
+    fn place(&self, url: &StoreUrl) -> Result<Arc<dyn Place>, PlaceError>;
 
     /// Whether it can keep sequences; any can keep leases.
     fn has_sequences(&self) -> bool {
@@ -71,41 +70,41 @@ pub(crate) trait Backend: Sync {
 }
 
 /// What is to be done with the schema that has tables.
-pub(crate) struct SchemaStatements {
+pub struct SchemaStatements {
     /// Before they are created.
-    pub(crate) before: Vec<String>,
+    pub before: Vec<String>,
     /// The least privileges on it.
-    pub(crate) privileges: String,
+    pub privileges: String,
 }
 
 /// A user of a database.
-pub(crate) struct Account {
+pub struct Account {
     /// As statements have it.
-    pub(crate) name: String,
+    pub name: String,
     /// The statement that creates it.
-    pub(crate) creation: String,
+    pub creation: String,
 }
 
 /// Tables, and what a user must be allowed to do with them.
-pub(crate) struct Tables {
+pub struct Tables {
     /// The kind of store that has them.
-    pub(crate) backend: &'static dyn Backend,
+    pub backend: &'static dyn Backend,
     /// The schema that they are in, where one was named.
-    pub(crate) schema: Option<String>,
+    pub schema: Option<String>,
     /// What creates them.
-    pub(crate) statements: Vec<String>,
+    pub statements: Vec<String>,
     /// The least privileges on each.
-    pub(crate) privileges: Vec<(String, &'static str)>,
+    pub privileges: Vec<(String, &'static str)>,
 }
 
 /// What the URL of a store names. Nothing is open.
 #[async_trait]
-pub(crate) trait Place: Send + Sync {
+pub trait Place: Send + Sync {
     /// Where the same tags are found, the name is the same.
     ///
     /// # Errors
     /// When the place cannot be named.
-    fn name(&self) -> anyhow::Result<String>;
+    fn name(&self) -> Result<String, PlaceError>;
 
     /// The kind of store, and whose tables or keys are used there: one place has one, whatever name it goes by. Stores
     /// of one kind are told apart by their [identities](SegmentStore::identity).
@@ -180,8 +179,8 @@ pub(crate) trait Place: Send + Sync {
     ///
     /// # Errors
     /// When it was not accepted, and where there is no server that could be another one.
-    async fn adopt(&self, url: &StoreUrl, _adoption: &Adoption) -> anyhow::Result<Adopted> {
-        bail!("the store {url} has no server to adopt")
+    async fn adopt(&self, url: &StoreUrl, _adoption: &Adoption) -> Result<Adopted, PlaceError> {
+        Err(PlaceError::new(format!("the store {url} has no server to adopt")))
     }
 
     /// Moves what the durable store `before` granted to another one, and has a volatile store know that.
@@ -220,21 +219,36 @@ pub(crate) trait Place: Send + Sync {
 
 /// How a store is opened.
 #[derive(Clone)]
-pub(crate) struct Opening {
+pub struct Opening {
     /// One that is not there is begun, if its URL does not say otherwise.
-    pub(crate) may_begin: bool,
+    pub may_begin: bool,
     /// Tables of unalike's own may be made beside those of another system.
-    pub(crate) makes_tables: bool,
+    pub makes_tables: bool,
     /// How many tags there may be.
-    pub(crate) tags_max: u64,
+    pub tags_max: u64,
     /// Whether tags are created on first use, where it was said: else they are in a store of unalike's own.
-    pub(crate) on_first_use: Option<bool>,
+    pub on_first_use: Option<bool>,
     /// What grants a volatile store what it hands out. `None`: nothing, and ids are as safe as that store is.
-    pub(crate) durable: Option<Arc<dyn SegmentStore>>,
+    pub durable: Option<Arc<dyn SegmentStore>>,
     /// A volatile store gets its numbers of known tags beforehand, unless its URL says otherwise.
-    pub(crate) preheats: bool,
+    pub preheats: bool,
     /// What leases are allowed.
-    pub(crate) limits: LeaseLimits,
+    pub limits: LeaseLimits,
+}
+
+impl Default for Opening {
+    /// A store that is not there is begun, with no durable one behind it.
+    fn default() -> Self {
+        Self {
+            may_begin: true,
+            makes_tables: true,
+            tags_max: TagCreation::default().tags_max,
+            on_first_use: None,
+            durable: None,
+            preheats: true,
+            limits: LeaseLimits::default(),
+        }
+    }
 }
 
 impl Opening {
@@ -246,7 +260,7 @@ impl Opening {
 
 /// An open store of sequences.
 #[async_trait]
-pub(crate) trait OpenStore: SegmentStore {
+pub trait OpenStore: SegmentStore {
     /// Connects to the server that it is on, if it is on one and has not yet.
     ///
     /// # Errors
@@ -280,26 +294,26 @@ pub(crate) trait OpenStore: SegmentStore {
 
 /// What an unordered tag is declared to be like.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct UnorderedTag {
+pub struct UnorderedTag {
     /// What its ids begin with.
-    pub(crate) prefix: Option<u64>,
+    pub prefix: Option<u64>,
     /// How many ids are fetched at once.
-    pub(crate) buff_size: u64,
+    pub buff_size: u64,
     /// How many are left when the next are fetched.
-    pub(crate) lowest_critical_value: u64,
+    pub lowest_critical_value: u64,
 }
 
 /// How a server is accepted.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Adoption {
+pub struct Adoption {
     /// How many numbers every tag is lifted by.
-    pub(crate) lift: u64,
+    pub lift: u64,
     /// What leases were allowed.
-    pub(crate) limits: LeaseLimits,
+    pub limits: LeaseLimits,
     /// The operator vouches that the server applies nothing of another one any more.
-    pub(crate) replication_ended: bool,
+    pub replication_ended: bool,
     /// What is there was restored from a backup, whether that can be seen or not.
-    pub(crate) is_restored: bool,
+    pub is_restored: bool,
 }
 
 impl Adoption {
@@ -311,19 +325,22 @@ impl Adoption {
 
 /// What became of the store of a server that was accepted.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Adopted {
+pub struct Adopted {
     /// How many tags were lifted.
-    pub(crate) tags: u64,
+    pub tags: u64,
     /// From when on workers are leased in every namespace, in Unix milliseconds.
-    pub(crate) leases_from_ms: u64,
+    pub leases_from_ms: u64,
     /// Whether its own changes have come back to it from a replica.
-    pub(crate) follows_itself: bool,
+    pub follows_itself: bool,
 }
 
 /// Which durable stores a volatile one knew, by kind of its numbers, and which it knows now.
-pub(crate) struct Rebound {
-    pub(crate) before: BTreeMap<String, String>,
-    pub(crate) identity: String,
+#[derive(Clone, Debug)]
+pub struct Rebound {
+    /// The identity of the durable store before, by kind of numbers.
+    pub before: BTreeMap<String, String>,
+    /// The identity of the durable store now.
+    pub identity: String,
 }
 
 fn begins_by_itself(address: &str) -> StoreError {

@@ -3,13 +3,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context, ensure};
 use async_trait::async_trait;
-use unalike::storage::{LeaseStore, StoreError};
 use unalike_sqlite::{SqliteOptions, SqliteStore};
+use unalike_storage::{LeaseStore, StoreError};
 
-use crate::stores::backend::{Adopted, Adoption, Backend, OpenStore, Opening, Place};
-use crate::stores::url::StoreUrl;
+use crate::backend::{Adopted, Adoption, Backend, OpenStore, Opening, Place};
+use crate::error::{Because as _, PlaceError};
+use crate::url::StoreUrl;
 
 pub(super) struct Sqlite;
 
@@ -26,7 +26,7 @@ impl Backend for Sqlite {
         scheme == "sqlite"
     }
 
-    fn place(&self, url: &StoreUrl) -> anyhow::Result<Arc<dyn Place>> {
+    fn place(&self, url: &StoreUrl) -> Result<Arc<dyn Place>, PlaceError> {
         Ok(Arc::new(SqliteOptions::from_url(url.text())?))
     }
 
@@ -37,8 +37,9 @@ impl Backend for Sqlite {
 
 #[async_trait]
 impl Place for SqliteOptions {
-    fn name(&self) -> anyhow::Result<String> {
-        let path = std::path::absolute(&self.path).with_context(|| format!("{} is not a path", self.path.display()))?;
+    fn name(&self) -> Result<String, PlaceError> {
+        let path = std::path::absolute(&self.path);
+        let path = path.because(|| format!("{} is not a path", self.path.display()))?;
         Ok(format!("sqlite {}", path.canonicalize().unwrap_or(path).display()))
     }
 
@@ -69,15 +70,16 @@ impl Place for SqliteOptions {
         Some(&self.path)
     }
 
-    async fn adopt(&self, url: &StoreUrl, adoption: &Adoption) -> anyhow::Result<Adopted> {
-        ensure!(
-            adoption.is_restored,
-            "the store {url} is a file, and has no server to adopt. If it was restored from a backup, say so with `unalike store \
-             restored --lift COUNT`"
-        );
+    async fn adopt(&self, url: &StoreUrl, adoption: &Adoption) -> Result<Adopted, PlaceError> {
+        if !adoption.is_restored {
+            return Err(PlaceError::new(format!(
+                "the store {url} is a file, and has no server to adopt. If it was restored from a backup, say so with \
+                 `unalike store restored --lift COUNT`"
+            )));
+        }
         let options = SqliteOptions { limits: adoption.limits, ..self.clone() };
         let restored = SqliteStore::restored(options, adoption.lift).await;
-        let restored = restored.with_context(|| format!("the tags in {url} were not lifted"))?;
+        let restored = restored.because(|| format!("the tags in {url} were not lifted"))?;
         Ok(Adopted { tags: restored.tags, leases_from_ms: restored.leases_from_ms, follows_itself: false })
     }
 }

@@ -2,15 +2,13 @@
 
 use std::sync::Arc;
 
-use anyhow::Context;
 use async_trait::async_trait;
-use unalike::storage::{JoinedStripe, Lazy, LeaseStore, SegmentLayer, SegmentStore, StoreError, Stripe};
 use unalike_postgres::{Dialect, PostgresLeases, PostgresOptions, PostgresStore};
+use unalike_storage::{JoinedStripe, Lazy, LeaseStore, SegmentLayer, SegmentStore, StoreError, Stripe};
 
-use crate::stores::backend::{
-    Account, Adopted, Adoption, Backend, OpenStore, Opening, Place, SchemaStatements, Tables,
-};
-use crate::stores::url::StoreUrl;
+use crate::backend::{Account, Adopted, Adoption, Backend, OpenStore, Opening, Place, SchemaStatements, Tables};
+use crate::error::{Because as _, PlaceError};
+use crate::url::StoreUrl;
 
 pub(super) struct Postgres;
 
@@ -27,7 +25,7 @@ impl Backend for Postgres {
         matches!(scheme, "postgres" | "postgresql")
     }
 
-    fn place(&self, url: &StoreUrl) -> anyhow::Result<Arc<dyn Place>> {
+    fn place(&self, url: &StoreUrl) -> Result<Arc<dyn Place>, PlaceError> {
         Ok(Arc::new(url.options(PostgresOptions::from_url, PostgresOptions::password)?))
     }
 
@@ -70,7 +68,7 @@ fn tables(dialect: Dialect, schema: Option<&str>) -> Tables {
 
 #[async_trait]
 impl Place for PostgresOptions {
-    fn name(&self) -> anyhow::Result<String> {
+    fn name(&self) -> Result<String, PlaceError> {
         let schema = self.schema.as_deref().unwrap_or_default();
         Ok(format!(
             "postgres {} {schema:?} {:?}",
@@ -120,7 +118,7 @@ impl Place for PostgresOptions {
         PostgresStore::upgrade(self.clone()).await
     }
 
-    async fn adopt(&self, _url: &StoreUrl, adoption: &Adoption) -> anyhow::Result<Adopted> {
+    async fn adopt(&self, _url: &StoreUrl, adoption: &Adoption) -> Result<Adopted, PlaceError> {
         // A server that was promoted applies nothing of another one any more.
         let mut options = self.clone();
         options.limits = adoption.limits;
@@ -128,7 +126,7 @@ impl Place for PostgresOptions {
             true => PostgresStore::restored(options, adoption.lift).await,
             false => PostgresStore::adopt_server(options, adoption.lift).await,
         };
-        let adopted = adopted.context(adoption.refusal())?;
+        let adopted = adopted.because(|| adoption.refusal().to_owned())?;
         let unalike_postgres::Adopted { tags, leases_from_ms, .. } = adopted;
         Ok(Adopted { tags, leases_from_ms, follows_itself: false })
     }

@@ -52,6 +52,9 @@ const NEW: [(&str, &str); 13] = [
 /// How old the newest note of a tag's use gets.
 const SAMPLE_MS: u64 = 60 * 1_000;
 
+/// A tag that nobody uses is looked after half as often each time, down to once in so many rounds.
+const ROUNDS_MAX: u32 = 6;
+
 /// A tag that nobody asked for this long is no longer looked after.
 const IDLE: Duration = Duration::from_secs(60 * 60);
 
@@ -86,6 +89,39 @@ struct TagState {
     asked: Instant,
     /// The newest grant, as long as its tail can be given back.
     newest: Option<Newest>,
+    rounds: Rounds,
+}
+
+/// In which rounds a tag is looked after.
+#[derive(Debug)]
+struct Rounds {
+    /// In every so manieth one.
+    every: u32,
+    /// How many there are to the next look.
+    left: u32,
+    /// How much of the tag was used at the last look, by all hosts.
+    used: u64,
+}
+
+impl Default for Rounds {
+    fn default() -> Self {
+        Self { every: 1, left: 1, used: 0 }
+    }
+}
+
+impl Rounds {
+    /// Whether the round that begins looks after the tag.
+    fn is_due(&mut self) -> bool {
+        self.left = self.left.saturating_sub(1);
+        self.left == 0
+    }
+
+    /// It was looked at, and is all right or not.
+    fn looked(&mut self, used: u64, is_low: bool) {
+        self.every = if used == self.used && !is_low { (self.every * 2).min(ROUNDS_MAX) } else { 1 };
+        self.left = self.every;
+        self.used = used;
+    }
 }
 
 struct Newest {
@@ -127,6 +163,7 @@ struct TagView {
     next_left: u64,
     demand: Demand,
     low: u64,
+    used: u64,
     used_recently: u64,
     used_long_term: u64,
 }
@@ -198,12 +235,14 @@ impl Inner {
     fn tag(&self, tag: &str) -> Arc<Tag> {
         let mut tags = lock(&self.tags);
         if let Some(known) = tags.get(tag) {
-            lock(&known.state).asked = Instant::now();
+            let mut state = lock(&known.state);
+            state.asked = Instant::now();
+            state.rounds.left = 1;
             return Arc::clone(known);
         }
         let new = Arc::new(Tag {
             turns: Turns::default(),
-            state: Mutex::new(TagState { asked: Instant::now(), newest: None }),
+            state: Mutex::new(TagState { asked: Instant::now(), newest: None, rounds: Rounds::default() }),
         });
         tags.insert(tag.to_owned(), Arc::clone(&new));
         new
@@ -276,6 +315,7 @@ impl Inner {
             next_left,
             demand: Demand { recently, long_term, raised_by, raised_ago_ms },
             low,
+            used,
             used_recently: recently.numbers,
             used_long_term: long_term.numbers,
         }))
@@ -340,6 +380,7 @@ impl Inner {
     async fn look_after(self: &Arc<Self>, tag: &str, known: &Arc<Tag>) -> Result<(), StoreError> {
         let Some(view) = self.look(tag, Some(SAMPLE_MS)).await? else { return Ok(()) };
         let low = view.demand.low();
+        lock(&known.state).rounds.looked(view.used, view.held() < low);
         if view.held() < low {
             self.raise_soon(tag, known);
         } else if low.abs_diff(view.low) > view.low / 10 {
@@ -407,7 +448,8 @@ async fn keep(store: Weak<Inner>, every: Duration, preheat: bool) {
         let tags: Vec<(String, Arc<Tag>)> = {
             let mut tags = lock(&inner.tags);
             tags.retain(|_, known| Arc::strong_count(known) > 1 || lock(&known.state).asked.elapsed() < IDLE);
-            tags.iter().map(|(tag, known)| (tag.clone(), Arc::clone(known))).collect()
+            let due = tags.iter().filter(|(_, known)| lock(&known.state).rounds.is_due());
+            due.map(|(tag, known)| (tag.clone(), Arc::clone(known))).collect()
         };
         for (tag, known) in tags {
             if let Err(error) = inner.look_after(&tag, &known).await {
@@ -557,5 +599,32 @@ impl SegmentStore for Segments {
             let _ = keeper.await;
         }
         self.0.durable.close().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tag_that_nobody_uses_is_looked_after_less_often() {
+        let mut rounds = Rounds::default();
+        let mut looks = |used: u64, count: u32| -> Vec<u32> {
+            let mut looks = Vec::new();
+            for round in 0..count {
+                if rounds.is_due() {
+                    rounds.looked(used, false);
+                    looks.push(round);
+                }
+            }
+            looks
+        };
+        assert_eq!(looks(7, 20), [0, 1, 3, 7, 13, 19], "used before the first look only");
+        assert_eq!(looks(8, 8), [5, 6], "used once more");
+        let mut rounds = Rounds::default();
+        for _ in 0..5 {
+            assert!(rounds.is_due(), "as long as it is low");
+            rounds.looked(7, true);
+        }
     }
 }

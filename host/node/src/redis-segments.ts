@@ -51,6 +51,8 @@ const SAMPLE_MS = 60_000;
 const IDLE_MS = 60 * 60_000;
 /** How often the use of tags is noted and looked at. */
 const KEEP_EVERY_MS = 10_000;
+/** A tag that nobody uses is looked after half as often each time, down to once in so many rounds. */
+const ROUNDS_MAX = 6;
 
 const U64_MAX = (1n << 64n) - 1n;
 
@@ -59,6 +61,11 @@ interface Known {
   readonly turns: Turns;
   /** When it was asked for last. */
   askedMs: number;
+  /** In which rounds it is looked after: in every so manieth one, and how many there are to the next look. */
+  everyRounds: number;
+  roundsLeft: number;
+  /** How much of it was used at the last look, by all hosts. */
+  used: bigint;
   /** The newest grant, as long as its tail can be given back. */
   newest: Newest | null;
 }
@@ -99,6 +106,8 @@ interface TagView {
   readonly held: bigint;
   readonly demand: Demand;
   readonly low: bigint;
+  /** How many numbers all hosts used. */
+  readonly used: bigint;
 }
 
 /**
@@ -203,10 +212,11 @@ export class RedisSegments {
   #tag(tag: string): Known {
     let known = this.#tags.get(tag);
     if (known === undefined) {
-      known = { turns: new Turns(), askedMs: 0, newest: null };
+      known = { turns: new Turns(), askedMs: 0, everyRounds: 1, roundsLeft: 1, used: 0n, newest: null };
       this.#tags.set(tag, known);
     }
     known.askedMs = monotonicMs();
+    known.roundsLeft = 1;
     return known;
   }
 
@@ -283,6 +293,7 @@ export class RedisSegments {
       held: isValid ? left + nextLeft : 0n,
       demand: { recently, longTerm, raisedBy, raisedAgoMs },
       low,
+      used,
     };
   }
 
@@ -343,6 +354,10 @@ export class RedisSegments {
           this.#tags.delete(tag);
           continue;
         }
+        known.roundsLeft -= 1;
+        if (known.roundsLeft > 0) {
+          continue;
+        }
         try {
           await this.#lookAfter(tag, known);
         } catch (error) {
@@ -364,6 +379,10 @@ export class RedisSegments {
       return;
     }
     const low = lowMark(view.demand);
+    const isResting = view.used === known.used && view.held >= low;
+    known.everyRounds = isResting ? Math.min(2 * known.everyRounds, ROUNDS_MAX) : 1;
+    known.roundsLeft = known.everyRounds;
+    known.used = view.used;
     const apart = low > view.low ? low - view.low : view.low - low;
     if (view.held < low) {
       this.#raiseSoon(tag, known);

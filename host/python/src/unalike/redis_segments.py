@@ -52,6 +52,8 @@ _IDLE: Final = 60 * 60.0
 """A tag that nobody asked for so many seconds is no longer looked after."""
 _KEEP_EVERY: Final = 10.0
 """How often the use of tags is noted and looked at, in seconds."""
+_ROUNDS_MAX: Final = 6
+"""A tag that nobody uses is looked after half as often each time, down to once in so many rounds."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,12 @@ class _Known:
     def __init__(self) -> None:
         self.turns: Final = Turns()
         self.asked = 0.0
+        self.every_rounds = 1
+        """In which rounds it is looked after: in every so manieth one."""
+        self.rounds_left = 1
+        """How many there are to the next look."""
+        self.used = 0
+        """How much of it was used at the last look, by all hosts."""
         self.lock: Final = threading.Lock()
         self.newest: Optional[_Newest] = None
         """The newest grant, as long as its tail can be given back."""
@@ -103,6 +111,8 @@ class _View:
     """How many numbers Redis may still hand out."""
     demand: Demand
     low: int
+    used: int
+    """How many numbers all hosts used."""
 
 
 @dataclass(frozen=True)
@@ -189,7 +199,9 @@ class RedisSegments:
             for tag, known in list(self._tags.items()):
                 if now - known.asked >= _IDLE and not known.turns.turn.locked():
                     del self._tags[tag]
-            tags = list(self._tags.items())
+            for known in self._tags.values():
+                known.rounds_left -= 1
+            tags = [(tag, known) for tag, known in self._tags.items() if known.rounds_left <= 0]
         for tag, known in tags:
             try:
                 self._look_after(tag, known)
@@ -206,6 +218,7 @@ class RedisSegments:
         with self._lock:
             known = self._tags.setdefault(tag, _Known())
             known.asked = time.monotonic()
+            known.rounds_left = 1
             return known
 
     def _script(self, doing: str, access: Access, script: Script, tag: str, arguments: Sequence[str]) -> Reply:
@@ -261,6 +274,7 @@ class RedisSegments:
             # What was lost says nothing of how long it would have lasted.
             demand=Demand(recently, long_term, raised_by, max(now_ms - raised_ms, 0) if is_valid else None),
             low=low,
+            used=used,
         )
 
     def _raise_soon(self, tag: str, known: _Known) -> None:
@@ -305,6 +319,10 @@ class RedisSegments:
         if view is None:
             return
         low = view.demand.low()
+        is_resting = view.used == known.used and view.held >= low
+        known.every_rounds = min(2 * known.every_rounds, _ROUNDS_MAX) if is_resting else 1
+        known.rounds_left = known.every_rounds
+        known.used = view.used
         if view.held < low:
             self._raise_soon(tag, known)
         elif abs(low - view.low) > view.low // 10:

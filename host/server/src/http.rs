@@ -457,7 +457,7 @@ async fn ready(State(service): State<Arc<Service>>, uri: Uri) -> Result<Json<ser
         return Err(Problem::closing());
     }
     if let Some(name) = &snowflake {
-        let ready = service.ready_for_snowflake(name).await?;
+        let ready = service.ready_for_snowflake(name)?;
         if tag.is_none() {
             return Ok(Json(ready));
         }

@@ -449,7 +449,7 @@ impl Service {
     pub(crate) async fn ready_for_tag(self: &Arc<Self>, tag: &str) -> Result<Value, Problem> {
         plain_tag(tag)?;
         if self.is_quick(tag) {
-            return self.ready_for_snowflake(tag).await;
+            return self.ready_for_snowflake(tag);
         }
         let said = self.said().await;
         self.looked(said, |readiness| readiness.of_tag(tag, |failures| self.supplies(failures)))
@@ -460,10 +460,8 @@ impl Service {
     ///
     /// # Errors
     /// Why they cannot; and that there is no such snowflake.
-    pub(crate) async fn ready_for_snowflake(self: &Arc<Self>, name: &str) -> Result<Value, Problem> {
-        self.snowflake(name)?;
-        let said = self.said().await;
-        self.looked(said, |readiness| readiness.of_snowflake(name))
+    pub(crate) fn ready_for_snowflake(&self, name: &str) -> Result<Value, Problem> {
+        readiness::of_snowflake(self.flakes.stop(self.snowflake(name)?))
     }
 
     /// Has the next who asks look again, if the server was said to be ready.
@@ -482,10 +480,10 @@ impl Service {
     }
 
     fn look(&self, said: &Said) -> Readiness {
-        let outage = self.note(said);
-        let failures = if outage.is_some() { self.watch.failures() } else { Failures::default() };
-        let stops = self.stopped_snowflakes();
-        Readiness::new(said, stops, outage, failures, self.uses_snowflakes())
+        let failures = self.watch.failures();
+        let outage = self.note(said, &failures);
+        let stop = self.stopped_snowflakes().into_iter().next();
+        Readiness::new(said, stop, outage, failures, self.uses_snowflakes())
     }
 
     /// What is in hand of each tag, and of those that fail.
@@ -525,9 +523,8 @@ impl Service {
 
     /// Notes whether the store grants what is asked of it, by what it says and by what becomes of requests, and tells
     /// the log when that changes; gives how ids last while it does not, and why.
-    fn note(&self, said: &Said) -> Option<(Outage, Arc<StoreError>)> {
-        let (failing, longest) = self.watch.failing();
-        let error = match (said, &longest) {
+    fn note(&self, said: &Said, failures: &Failures) -> Option<(Outage, Arc<StoreError>)> {
+        let error = match (said, &failures.longest) {
             (Err(error), _) => Arc::clone(error),
             (Ok(()), Some(failure)) => Arc::clone(&failure.error),
             (Ok(()), None) => {
@@ -537,9 +534,10 @@ impl Service {
                 return None;
             }
         };
-        let since = longest.map(|failure| (failure.since, failure.since_ms));
+        let since = failures.longest.as_ref().map(|failure| (failure.since, failure.since_ms));
         // Callers of these wait for what does not come.
-        let waiting: Vec<Sequence> = failing.iter().filter_map(|tag| self.ids.sequence_if_open(tag)).collect();
+        let waiting: Vec<Sequence> =
+            failures.tags.iter().filter_map(|(tag, _)| self.ids.sequence_if_open(tag)).collect();
         let (outage, is_news) = self.covers.store_is_down(&self.ids, since, &waiting);
         if is_news {
             let least = outage.least.as_ref().map(|(tag, seconds)| format!("{tag:?} for {seconds:.0} s"));
@@ -555,11 +553,12 @@ impl Service {
     /// goes on, whether anybody asks for ids or not. To be called every second; gives what the store refuses for good.
     pub(crate) async fn look_after_store(self: &Arc<Self>, is_due: bool) -> Option<Arc<StoreError>> {
         self.watch.forget(|tag| self.ids.sequence_if_open(tag).is_some());
-        let (failing, longest) = self.watch.failing();
-        if longest.is_none() && !self.covers.is_down() && !is_due {
+        let failures = self.watch.failures();
+        if failures.longest.is_none() && !self.covers.is_down() && !is_due {
             return None;
         }
-        for sequence in failing.iter().take(RETRIED_MAX).filter_map(|tag| self.ids.sequence_if_open(tag)) {
+        let tried = failures.tags.iter().take(RETRIED_MAX);
+        for sequence in tried.filter_map(|(tag, _)| self.ids.sequence_if_open(tag)) {
             match sequence.mode() {
                 // It begins what is due.
                 Mode::Buffered => drop(sequence.status()),
@@ -570,7 +569,7 @@ impl Service {
             }
         }
         let said = self.said().await;
-        self.note(&said);
+        self.note(&said, &self.watch.failures());
         said.err().filter(|error| !error.is_retryable())
     }
 

@@ -1,5 +1,5 @@
 //! What an operator is told while something is wrong: readiness, the figures that alerts are made of, and that it is
-//! over. Those of leases and clocks are in `lease_server` and `lease_clocks`.
+//! over. Those of leases and clocks are in `leases`.
 
 #![expect(clippy::panic_in_result_fn, reason = "a test that cannot go on fails")]
 

@@ -95,23 +95,26 @@ impl Flakes {
         if stopped.is_empty() {
             return Vec::new();
         }
-        let mut stops: Vec<Stop> = ids
-            .snowflakes()
-            .into_iter()
-            .filter_map(|snowflake| {
-                let &Stopped { since_ms, .. } = stopped.get(snowflake.namespace()).filter(|stop| stop.is_sure)?;
-                let name = snowflake.namespace().to_owned();
-                Some(Stop { name, since_ms, error: obstacle(&snowflake)? })
-            })
-            .collect();
+        let mut stops: Vec<Stop> =
+            ids.snowflakes().iter().filter_map(|snowflake| stop_of(&stopped, snowflake)).collect();
         stops.sort_by(|one, other| one.name.cmp(&other.name));
         stops
+    }
+
+    /// What is known of this one, if it is known to give nothing and gives nothing now.
+    pub(crate) fn stop(&self, snowflake: &Snowflake) -> Option<Stop> {
+        stop_of(&self.lock(), snowflake)
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Stopped>> {
         // It is whole after every statement.
         self.stopped.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn stop_of(stopped: &BTreeMap<String, Stopped>, snowflake: &Snowflake) -> Option<Stop> {
+    let &Stopped { since_ms, .. } = stopped.get(snowflake.namespace()).filter(|stop| stop.is_sure)?;
+    Some(Stop { name: snowflake.namespace().to_owned(), since_ms, error: obstacle(snowflake)? })
 }
 
 /// Whether ids of it were ever asked for in this process.

@@ -20,8 +20,6 @@ pub(super) struct Readiness {
     pub(super) found_at: Instant,
     /// What is said of the server as a whole.
     pub(super) whole: Result<Value, Problem>,
-    /// Why each snowflake that gives no ids gives none, by its name.
-    stopped: HashMap<String, Problem>,
     /// None while the store grants what is asked of it.
     trouble: Option<Trouble>,
 }
@@ -58,20 +56,19 @@ impl TagSupply {
 }
 
 impl Readiness {
-    /// By what the store said, the snowflakes that give no ids, and how ids last while the store does not do what is
+    /// By what the store said, a snowflake that gives no ids, and how ids last while the store does not do what is
     /// asked of it.
     pub(super) fn new(
         said: &Result<(), Arc<StoreError>>,
-        stops: Vec<Stop>,
+        stop: Option<Stop>,
         outage: Option<(Outage, Arc<StoreError>)>,
         failures: Failures,
         uses_snowflakes: bool,
     ) -> Self {
-        let stops: Vec<_> = stops.into_iter().map(|stop| (stop.name.clone(), stopped(stop))).collect();
         let refused = said.as_ref().err().filter(|error| !error.is_retryable());
-        let whole = match (refused, stops.first(), &outage) {
+        let whole = match (refused, stop, &outage) {
             (Some(error), ..) => Err(Problem::of_store(error, Of::Sequences)),
-            (None, Some((_, stopped)), _) => Err(stopped.clone()),
+            (None, Some(stop), _) => Err(stopped(stop)),
             (None, None, Some((outage, error))) => during(outage, error, uses_snowflakes),
             (None, None, None) => Ok(yes()),
         };
@@ -82,12 +79,7 @@ impl Readiness {
             failures,
             tags: None,
         });
-        Self { found_at: Instant::now(), whole, stopped: stops.into_iter().collect(), trouble }
-    }
-
-    /// What is said of a snowflake.
-    pub(super) fn of_snowflake(&self, name: &str) -> Result<Value, Problem> {
-        self.stopped.get(name).cloned().map_or_else(|| Ok(yes()), Err)
+        Self { found_at: Instant::now(), whole, trouble }
     }
 
     /// What is said of a tag; `supplies` tells what is in hand of each, and is asked once at most.
@@ -124,6 +116,11 @@ fn during(outage: &Outage, error: &StoreError, uses_snowflakes: bool) -> Result<
     }
     let problem = Problem::of_store(error, Of::Sequences).with("store_down_since", since);
     Err(problem.with("cover_seconds", cover_seconds).with("tag", tag))
+}
+
+/// What is said of a snowflake.
+pub(super) fn of_snowflake(stop: Option<Stop>) -> Result<Value, Problem> {
+    stop.map_or_else(|| Ok(yes()), |stop| Err(quietly(|| stopped(stop))))
 }
 
 fn yes() -> Value {

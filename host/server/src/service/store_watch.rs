@@ -105,7 +105,7 @@ impl RequestTimes {
 }
 
 /// What the store does not do.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Failures {
     /// The names of the tags and sub-keys that it grants nothing, and why.
     pub(crate) tags: Vec<(String, Arc<StoreError>)>,
@@ -113,6 +113,8 @@ pub(crate) struct Failures {
     pub(crate) is_all: bool,
     /// Why none is opened.
     pub(crate) opening: Option<Arc<StoreError>>,
+    /// What has failed longest, of tags and of opening them.
+    pub(crate) longest: Option<Failure>,
 }
 
 /// Since when it fails, and what was said last.
@@ -169,16 +171,6 @@ impl StoreWatch {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The tags that fail now, some of them where there are many, and the one that has failed longest.
-    pub(crate) fn failing(&self) -> (Vec<String>, Option<Failure>) {
-        let state = self.lock();
-        let overdue = state.overdue();
-        let longest = state.failing.values().chain(overdue.iter().map(|(_, failure)| failure));
-        let longest = longest.chain(state.opening_fails()).min_by_key(|failure| failure.since).cloned();
-        let tags = state.failing.keys().cloned().chain(overdue.into_iter().map(|(tag, _)| tag));
-        (tags.take(TAGS_MAX).collect(), longest)
-    }
-
     /// Why an allocation for this tag would fail, as far as is known.
     pub(crate) fn failure_of(&self, tag: &str) -> Option<Arc<StoreError>> {
         let state = self.lock();
@@ -203,11 +195,15 @@ impl StoreWatch {
     /// What fails now, and why.
     pub(crate) fn failures(&self) -> Failures {
         let state = self.lock();
-        let failing = state.failing.iter().map(|(tag, failure)| (tag.clone(), Arc::clone(&failure.error)));
-        let overdue = state.overdue().into_iter().map(|(tag, failure)| (tag, failure.error));
-        let tags: Vec<_> = failing.chain(overdue).take(TAGS_MAX).collect();
-        let opening = state.opening_fails().map(|failure| Arc::clone(&failure.error));
-        Failures { is_all: tags.len() < TAGS_MAX, tags, opening }
+        let overdue = state.overdue();
+        let failing = || state.failing.iter().chain(overdue.iter().map(|(tag, failure)| (tag, failure)));
+        let opening = state.opening_fails();
+        let longest = failing().map(|(_, failure)| failure).chain(opening).min_by_key(|failure| failure.since);
+        let tags = failing().map(|(tag, failure)| (tag.clone(), Arc::clone(&failure.error)));
+        let tags: Vec<_> = tags.take(TAGS_MAX).collect();
+        let is_all = tags.len() < TAGS_MAX;
+        let opening = opening.map(|failure| Arc::clone(&failure.error));
+        Failures { tags, is_all, opening, longest: longest.cloned() }
     }
 
     /// Whether a tag could not be opened lately for a reason that does not pass by itself: it may be the tag's.

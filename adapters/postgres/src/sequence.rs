@@ -68,6 +68,8 @@ impl Found {
             "counts down"
         } else if self.start < 1 {
             "begins below 1"
+        } else if self.last.is_some_and(|last| last < 1) {
+            "was set below 1"
         } else {
             return Ok(());
         };
@@ -126,13 +128,15 @@ impl Sequences {
         })
     }
 
+    /// The record of a tag; of one that cannot be a tag, with 0 in place of what is below.
     fn record(&self, found: &Found) -> TagRecord {
-        let (start, increment) = (found.start.cast_unsigned(), found.increment.cast_unsigned());
+        let from_0 = |number: i64| u64::try_from(number).unwrap_or(0);
+        let (start, increment) = (from_0(found.start), from_0(found.increment));
         let watermark = found.last.map_or(start.saturating_sub(1), |last| match self.optimizer {
-            Optimizer::Pooled => last.cast_unsigned(),
-            Optimizer::PooledLo => last.cast_unsigned().saturating_add(increment - 1).min(ID_MAX),
+            Optimizer::Pooled => from_0(last),
+            Optimizer::PooledLo => from_0(last).saturating_add(increment.saturating_sub(1)).min(ID_MAX),
         });
-        let is_at_end = found.last.is_some_and(|last| found.max - last < found.increment);
+        let is_at_end = found.last.is_some_and(|last| found.max.saturating_sub(last) < found.increment);
         let watermark = if is_at_end { ID_MAX } else { watermark };
         TagRecord {
             tag: found.name.clone(),
@@ -341,6 +345,12 @@ impl SegmentStore for Sequences {
     async fn tags(&self, after: Option<&str>, limit: u32) -> Result<Vec<TagRecord>, StoreError> {
         let found = self.list(after.unwrap_or_default(), "", limit).await?;
         Ok(found.iter().map(|found| self.record(found)).collect())
+    }
+
+    /// That it cannot be a tag, if it cannot: it is listed all the same.
+    async fn beyond_record(&self, tag: &str) -> Result<Option<String>, StoreError> {
+        let found = self.find(tag).await?;
+        Ok(found.and_then(|found| found.check(self.database.at()).err()).map(|refused| refused.to_string()))
     }
 
     async fn identity(&self) -> Result<Option<StoreIdentity>, StoreError> {

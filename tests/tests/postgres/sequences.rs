@@ -212,9 +212,23 @@ async fn what_numbers_cannot_rest_on_is_refused() {
     sql(
         &url,
         "CREATE SEQUENCE cycles MAXVALUE 5 CYCLE; CREATE SEQUENCE down INCREMENT BY -1; CREATE UNLOGGED SEQUENCE forgets; \
-         CREATE SEQUENCE zero MINVALUE 0 START 0; CREATE SEQUENCE hidden; CREATE TABLE a_table (id INT)",
+         CREATE SEQUENCE zero MINVALUE 0 START 0; CREATE SEQUENCE hidden; CREATE TABLE a_table (id INT); \
+         CREATE SEQUENCE below MINVALUE -5 START -5; SELECT nextval('below'); \
+         CREATE SEQUENCE sunk MINVALUE -5 START 1; SELECT setval('sunk', -3)",
     );
     let store = open(&url, "").await;
+    for (sequence, words) in [("below", "begins below 1"), ("sunk", "was set below 1")] {
+        // Trying does not bring it up again.
+        for _ in 0..5 {
+            for answer in [store.tag(sequence).await.map(drop), store.allocate(sequence, 1, 0).await.map(drop)] {
+                let error = answer.expect_err(words);
+                assert!(matches!(error, StoreError::Refused { .. }) && error.to_string().contains(words), "{error:?}");
+            }
+        }
+        assert!(store.beyond_record(sequence).await.unwrap().is_some_and(|why| why.contains(words)), "{sequence}");
+    }
+    assert_eq!(store.tags(None, 10).await.unwrap().len(), 7, "all are listed");
+    assert_eq!(store.beyond_record("hidden").await.unwrap(), None);
     for (sequence, words) in
         [("cycles", "CYCLE"), ("down", "counts down"), ("forgets", "unlogged"), ("zero", "below 1")]
     {

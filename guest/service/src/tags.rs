@@ -120,8 +120,12 @@ impl Tag {
             Ok(Mode::Buffered) => Sequence::open(&self.name, options()).map(Generator::Buffered),
             Ok(Mode::Ordered) => Ordered::open(&self.name, 0, unalike_core::ID_MAX).map(Generator::Ordered),
             Err(failure) => {
-                // Names that nobody may use must not fill the memory.
-                instance(|instance| instance.tags.remove(&self.name));
+                // Names that nobody may use must not fill the memory. By now another one of this name may be there.
+                instance(|instance| {
+                    if instance.tags.get(&self.name).is_some_and(|known| core::ptr::eq(Rc::as_ptr(known), self)) {
+                        instance.tags.remove(&self.name);
+                    }
+                });
                 return Err(self.problem_of(failure));
             }
         };

@@ -56,6 +56,7 @@ use self::counts::{Counted, Outcome};
 use self::instances::{Data, Instances};
 pub use self::keyvalue::{KeyValue, KeyValueError, SegmentCounters};
 pub use self::options::ServiceOptions;
+pub use self::storage::QuotaReached;
 use crate::component::IdsCtx;
 
 /// How often a component that calculates is interrupted, so that others go on and its time is looked at.

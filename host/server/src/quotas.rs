@@ -119,6 +119,17 @@ pub(crate) enum OverQuota {
     },
 }
 
+impl OverQuota {
+    /// After how many milliseconds there are some again; `None` for more than it ever gives at once.
+    #[cfg(feature = "component")]
+    pub(crate) fn wait_ms(&self) -> Option<u64> {
+        match self {
+            Self::UsedUp { wait_ms, .. } => Some(*wait_ms),
+            Self::TooMany { .. } => None,
+        }
+    }
+}
+
 /// Whose quota it is.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the {whose} {name:?} has a quota of {ids_per_s} ids per second of each server")]

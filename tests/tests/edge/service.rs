@@ -283,6 +283,7 @@ fn a_component_without_memory_for_a_start_is_refused_at_once() -> anyhow::Result
         std::fs::write(directory.path().join("service.wasm"), component)?;
         let arguments = ["serve", "--listen", "127.0.0.1:0", "--component", "service.wasm", "--component-memory", "1"];
         fails(directory.path(), &arguments, 1, &["service.wasm", "no instance of it starts", "memory"]);
+        assert!(!directory.path().join("unalike.sqlite").exists(), "no store is begun for it");
     }
     Ok(())
 }
@@ -530,6 +531,25 @@ fn configured(configuration: &str, flags: &[&str]) -> anyhow::Result<Server> {
     let mut arguments = vec!["--config".to_owned(), path.to_str().context("a path")?.to_owned()];
     arguments.extend(flags.iter().map(|flag| (*flag).to_owned()));
     Server::start_in(directory, arguments)
+}
+
+#[test]
+fn a_quota_that_is_used_up_is_no_store_that_is_down() -> anyhow::Result<()> {
+    let directory = TempDir::new()?;
+    let path = directory.path().join("service.wasm");
+    std::fs::write(&path, unalike_artifact::SERVICE)?;
+    let edge = configured("[tags.few]\nids_per_s = 1\n", &["--component", path.to_str().context("a path")?])?;
+    // The numbers of a minute may be taken at once.
+    let refused = (0..200).find_map(|_| match edge.get("/v1/sequences/few/ids") {
+        Ok(answer) if answer.status == 200 => None,
+        answer => Some(answer),
+    });
+    let refused = refused.context("two hundred ids of one a second")??;
+    assert_eq!((refused.status, refused.problem()?.as_str()), (429, "quota-reached"), "{refused:?}");
+    assert!(refused.header("retry-after").is_some(), "{refused:?}");
+    assert!(refused.json()?["detail"].as_str().unwrap().contains("a quota of 1 ids per second"), "{refused:?}");
+    assert_eq!(edge.get("/v1/sequences/other/ids")?.status, 200);
+    Ok(())
 }
 
 #[test]

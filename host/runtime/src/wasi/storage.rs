@@ -33,6 +33,26 @@ mod bindings {
 use self::bindings::unalike::edge::grants;
 pub(super) use self::bindings::unalike::edge::grants::Failure;
 
+/// A segment store gave nothing since a quota is used up for now: as the source of [`StoreError::Unavailable`], callers
+/// of the component are told so.
+///
+/// ```
+/// use unalike::storage::StoreError;
+/// use unalike::wasi::QuotaReached;
+///
+/// let detail = "the tag \"order\" has a quota of 10 ids per second".to_owned();
+/// let error = StoreError::unavailable(&*detail).with_source(QuotaReached { detail, retry_after_ms: 100 });
+/// assert!(error.is_retryable());
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{detail}")]
+pub struct QuotaReached {
+    /// What callers are told.
+    pub detail: String,
+    /// After how many milliseconds there are some again.
+    pub retry_after_ms: u64,
+}
+
 /// A ticket is never used twice in this process.
 static NEXT_TICKET: AtomicU64 = AtomicU64::new(1);
 
@@ -272,6 +292,10 @@ pub(super) fn no_snowflakes(name: &str) -> Failure {
     }
 }
 
+fn quota(error: &StoreError) -> Option<&QuotaReached> {
+    std::error::Error::source(error)?.downcast_ref()
+}
+
 /// What callers are told, who learn nothing of paths and statements.
 pub(super) fn told(error: &StoreError) -> Failure {
     let (problem, detail, retry_after_ms) = match error {
@@ -281,6 +305,11 @@ pub(super) fn told(error: &StoreError) -> Failure {
         StoreError::Exhausted { .. } | StoreError::TimestampsEnded { .. } => ("exhausted", error.to_string(), 0),
         StoreError::CeilingReached { retry_after_ms, .. } => ("ceiling-reached", error.to_string(), *retry_after_ms),
         StoreError::Corrupt { .. } => ("store-corrupt", "the store's data cannot be used".to_owned(), 0),
+        error if quota(error).is_some() => {
+            let (detail, retry_after_ms) =
+                quota(error).map_or_else(Default::default, |quota| (quota.detail.clone(), quota.retry_after_ms));
+            ("quota-reached", detail, retry_after_ms)
+        }
         error if error.is_retryable() || error.may_have_granted() => {
             ("store-unavailable", "the store is unavailable: try again".to_owned(), 1_000)
         }

@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::net::SocketAddr;
 #[cfg(feature = "component")]
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -26,6 +26,8 @@ use crate::http::connections::Connections;
 use crate::http::console::Console;
 use crate::http::metrics::Metrics;
 use crate::service::Service;
+#[cfg(feature = "component")]
+use crate::service::component_numbers::ComponentNumbers;
 use crate::service::cover::SAMPLE_EVERY;
 use crate::service::stores::Purpose;
 use crate::service::troubles;
@@ -66,12 +68,12 @@ pub(crate) async fn serve(config: Config, command: ServeCommand) -> anyhow::Resu
     let Checked { tokens, tls } = config.check()?;
     let tls = tls.map(Arc::new);
     #[cfg(feature = "component")]
-    let component_file = command.component.component.as_deref().map(read_component).transpose()?;
-    #[cfg(feature = "component")]
     anyhow::ensure!(
-        component_file.is_none() || config.drop_ins().is_empty(),
+        command.component.component.is_none() || config.drop_ins().is_empty(),
         "the paths of other services (--drop-in) are not served beside --component, which answers all: leave one of them out"
     );
+    #[cfg(feature = "component")]
+    let component = AnsweringComponent::build(command.component, &config).await?;
     config.tokens.as_deref().inspect(|path| warn_if_open(path));
     tokens.warn_of_expiry();
     if let Some(tls) = &tls {
@@ -100,8 +102,8 @@ pub(crate) async fn serve(config: Config, command: ServeCommand) -> anyhow::Resu
     let mut front = Front::new(&config, Arc::clone(&service), Arc::clone(&metrics), address.ip());
     let sampling = tokio::spawn(watch_cover(Arc::clone(&service), Arc::clone(front.console())));
     #[cfg(feature = "component")]
-    if let Some(file) = component_file {
-        let component = component(file, command.component, &config, &service).await?;
+    if let Some(component) = component {
+        let component = component.begin(&service);
         metrics.watch_component(component.clone());
         front.component = Some(Component::new(component));
     }
@@ -155,45 +157,50 @@ pub(crate) async fn serve(config: Config, command: ServeCommand) -> anyhow::Resu
     Ok(())
 }
 
-/// The file of a component, and what is in it.
+/// The component that answers in the server's place, built before there is a store.
 #[cfg(feature = "component")]
-fn read_component(path: &Path) -> anyhow::Result<(PathBuf, Vec<u8>)> {
-    let read = std::fs::read(path).with_context(|| format!("the component {} cannot be read", path.display()))?;
-    Ok((path.to_owned(), read))
+struct AnsweringComponent {
+    path: PathBuf,
+    answers: unalike::wasi::Service,
+    numbers: Arc<ComponentNumbers>,
 }
 
-/// The component that answers in the server's place.
 #[cfg(feature = "component")]
-async fn component(
-    (path, component): (PathBuf, Vec<u8>),
-    arguments: ComponentArguments,
-    config: &Config,
-    service: &Arc<Service>,
-) -> anyhow::Result<unalike::wasi::Service> {
-    use unalike::wasi::{ServiceBuilder, ServiceOptions};
+impl AnsweringComponent {
+    /// Compiles the component, if there is one, and looks whether an instance of it starts.
+    async fn build(arguments: ComponentArguments, config: &Config) -> anyhow::Result<Option<Self>> {
+        use unalike::wasi::{ServiceBuilder, ServiceOptions};
 
-    use crate::service::component_numbers::ComponentNumbers;
+        let Some(path) = arguments.component else { return Ok(None) };
+        let named = || format!("the component {}", path.display());
+        let component = std::fs::read(&path).with_context(|| format!("{} cannot be read", named()))?;
+        let count = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
+        let defaults = ServiceOptions::default();
+        let options = ServiceOptions {
+            instance_requests: arguments.component_requests.map(count),
+            instance_at_once: arguments.component_at_once.map(count),
+            instance_memory: arguments.component_memory.map_or(defaults.instance_memory, |mib| count(mib) << 20),
+            // Before the server's own time is over, so that it is known what took it.
+            request_timeout: Duration::from_millis(config.request_timeout_ms - config.request_timeout_ms / 20),
+            requests_at_once: arguments.component_concurrency.map_or(defaults.requests_at_once, count),
+            outgoing_hosts: arguments.component_hosts,
+            environment: arguments.component_env,
+            ..defaults
+        };
+        let numbers = Arc::new(ComponentNumbers::default());
+        let built = ServiceBuilder::new(&component).segments(Arc::clone(&numbers) as _).options(options).build();
+        let answers = built.with_context(named)?;
+        answers.check().await.with_context(named)?;
+        Ok(Some(Self { path, answers, numbers }))
+    }
 
-    let count = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
-    let defaults = ServiceOptions::default();
-    let options = ServiceOptions {
-        instance_requests: arguments.component_requests.map(count),
-        instance_at_once: arguments.component_at_once.map(count),
-        instance_memory: arguments.component_memory.map_or(defaults.instance_memory, |mib| count(mib) << 20),
-        // Before the server's own time is over, so that it is known what took it.
-        request_timeout: Duration::from_millis(config.request_timeout_ms - config.request_timeout_ms / 20),
-        requests_at_once: arguments.component_concurrency.map_or(defaults.requests_at_once, count),
-        outgoing_hosts: arguments.component_hosts,
-        environment: arguments.component_env,
-        ..defaults
-    };
-    let numbers = Arc::new(ComponentNumbers::of(Arc::clone(service)));
-    let built = ServiceBuilder::new(&component).segments(numbers).options(options).build();
-    let named = || format!("the component {}", path.display());
-    let built = built.with_context(named)?;
-    built.check().await.with_context(named)?;
-    tracing::info!(component = %path.display(), "a component answers");
-    Ok(built)
+    /// Gives it the numbers of the service.
+    fn begin(self, service: &Arc<Service>) -> unalike::wasi::Service {
+        let Self { path, answers, numbers } = self;
+        numbers.begin(service);
+        tracing::info!(component = %path.display(), "a component answers");
+        answers
+    }
 }
 
 /// Listens where the configuration says, unless that is open to others who then could do everything.

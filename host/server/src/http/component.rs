@@ -183,9 +183,13 @@ pub(super) fn pull(counts: &ServiceCounts) {
         "unalike_component_memory_refused_total",
         "Times that an instance wanted more memory than it may have"
     );
-    for (outcome, count) in
-        [("answered", counts.answered), ("trap", counts.trapped), ("timeout", counts.timed_out), ("busy", counts.busy)]
-    {
+    for (outcome, count) in [
+        ("answered", counts.answered),
+        ("trap", counts.trapped),
+        ("timeout", counts.timed_out),
+        ("busy", counts.busy),
+        ("dropped", counts.forsaken),
+    ] {
         counter!("unalike_component_requests_total", "outcome" => outcome).absolute(count);
     }
     counter!("unalike_component_instances_total").absolute(counts.instances);

@@ -67,6 +67,14 @@ impl FormatShape {
         (number >> MARK.0 == 1).then_some(Self(number))
     }
 
+    /// The bits that are permuted, and those of a key's number; 0 both without keys.
+    #[must_use]
+    pub fn key_widths(self) -> (u8, u8) {
+        let [bits, gene, key_id] = [BITS, GENE_BITS, KEY_ID_BITS].map(|field| self.figure(field));
+        let width = |figure| u8::try_from(figure).unwrap_or(u8::MAX);
+        (width(bits.saturating_sub(gene).saturating_sub(key_id)), width(key_id))
+    }
+
     /// How this shape differs from the one that was kept, in words for people: empty if it does not.
     #[must_use]
     pub const fn changes(self, kept: Self) -> ShapeChanges {

@@ -184,10 +184,64 @@ pub async fn check_format(
     owner: FormatOwner<'_>,
     format: &Format,
 ) -> Result<UnboundFormat, StoreError> {
-    let looks = look_at_format(store, owner, format).await?;
+    unbound(owner, look_at_format(store, owner, format).await?)
+}
+
+/// What of this is not bound, if nothing differs.
+fn unbound(owner: FormatOwner<'_>, looks: Vec<FormatLook>) -> Result<UnboundFormat, StoreError> {
     let differing: Vec<FormatLook> = looks.iter().copied().filter(FormatLook::differs).collect();
     refuse(owner, &differing)?;
     Ok(UnboundFormat(looks.into_iter().filter(|look| look.bound.is_none()).collect()))
+}
+
+/// Compares what is bound to an owner in two stores, and says what is bound in the first one alone: whoever brings a
+/// tag from one store into another binds that, and it goes on in the format that its ids were shown in. Of the keys,
+/// those of the widths count that are bound now.
+///
+/// # Errors
+/// [`StoreError::FormatBound`] when another format is bound in the second store; [`StoreError::Refused`] when that
+/// keeps no formats; any error of the connections.
+///
+/// ```
+/// use unalike_storage::{FormatOwner, SegmentStore, StoreError, check_carried_format};
+///
+/// async fn before_it_goes_on(from: &dyn SegmentStore, to: &dyn SegmentStore) -> Result<(), StoreError> {
+///     let order = FormatOwner::Tag("order");
+///     check_carried_format(from, to, order).await?.bind(to, order).await
+/// }
+/// ```
+pub async fn check_carried_format(
+    from: &dyn SegmentStore,
+    to: &dyn SegmentStore,
+    owner: FormatOwner<'_>,
+) -> Result<UnboundFormat, StoreError> {
+    if !from.keeps_formats() {
+        return Ok(UnboundFormat::default());
+    }
+    let Some(shape) = from.bind_format(owner, FormatPart::Shape, FormatBinding::Look).await? else {
+        return Ok(UnboundFormat::default());
+    };
+    let refused = |why: &str| Err(StoreError::refused(format!("a format is bound to {owner}, and {why}")));
+    let Some((bits, id_bits)) = FormatShape::read(shape).map(FormatShape::key_widths) else {
+        return refused("a later release bound it: bring the tag with that release");
+    };
+    if !to.keeps_formats() {
+        return refused("the other store keeps none: two ids could look the same there");
+    }
+    let mut carried = vec![(FormatPart::Shape, shape)];
+    let ids = if bits == 0 { 0 } else { 1_u32.checked_shl(id_bits.into()).unwrap_or(0) };
+    for id in (0..ids).filter_map(|id| u8::try_from(id).ok()) {
+        let part = FormatPart::Key { id, bits };
+        if let Some(check) = from.bind_format(owner, part, FormatBinding::Look).await? {
+            carried.push((part, check));
+        }
+    }
+    let mut looks = Vec::with_capacity(carried.len());
+    for (part, number) in carried {
+        let bound = to.bind_format(owner, part, FormatBinding::Look).await?;
+        looks.push(FormatLook { part, bound, number });
+    }
+    unbound(owner, looks)
 }
 
 fn refuse(owner: FormatOwner<'_>, differing: &[FormatLook]) -> Result<(), StoreError> {

@@ -701,6 +701,43 @@ fn another_secret_under_the_number_of_a_key_is_refused() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// A tag that goes on in another store has its format there: what was shown under its key may not come again.
+#[test]
+fn an_import_brings_the_format_of_a_tag_along() -> anyhow::Result<()> {
+    let with = |secret: &str| {
+        format!(
+            "[keys.5]\nsecret = \"{secret}\"\n[tags.order]\nkeys = [5]\nkey_id_bits = 4\nbits = 28\n[tags.bill]\n\
+             template = \"B-{{yyyyMMdd}}-{{id}}\"\nrestart = \"day\"\n"
+        )
+    };
+    let (directory, _) = configured(&with(SECRET_1))?;
+    let at = directory.path();
+    let flags = |store: &'static str, more: &[&'static str]| [&["--store", store][..], more].concat();
+    let (before, after, other) = ("sqlite://before.sqlite", "sqlite://after.sqlite", "sqlite://other.sqlite");
+    for tag in ["order", "bill", "bare"] {
+        ok(at, &flags(before, &["next", tag, "-n", "5"]));
+    }
+    // Where the tag has been shown otherwise, nothing is brought.
+    std::fs::write(at.join("unalike.toml"), with(SECRET_2))?;
+    ok(at, &flags(other, &["next", "order"]));
+    let refused = command(at, &flags(other, &["tags", "import", "--from", before]));
+    let said = |what: &str| refused.stderr.contains(what);
+    assert!(refused.code == Some(1) && said("nothing was changed") && said("another format here"), "{refused:?}");
+    assert!(said("the key 5 has another secret"), "{refused:?}");
+    ok(at, &flags(after, &["tags", "import", "--from", before]));
+    let refused = command(at, &flags(after, &["next", "order"]));
+    assert!(refused.code == Some(1) && refused.stderr.contains("the key 5 has another secret"), "{refused:?}");
+    std::fs::write(at.join("unalike.toml"), with(SECRET_1).replace("restart = \"day\"\n", ""))?;
+    let refused = command(at, &flags(after, &["next", "bill"]));
+    assert!(refused.code == Some(1) && refused.stderr.contains("restart was day"), "{refused:?}");
+    std::fs::write(at.join("unalike.toml"), with(SECRET_1))?;
+    for tag in ["order", "bill", "bare"] {
+        ok(at, &flags(after, &["next", tag]));
+    }
+    assert!(ok(at, &flags(after, &["tags", "format", "bare"])).contains("no format is bound"));
+    Ok(())
+}
+
 /// A template alone leaves numbers bare, and a gene does not: 16 * n + g of the one are numbers of the other.
 #[test]
 fn bare_numbers_are_refused_where_others_are_shown_for_the_ids() -> anyhow::Result<()> {

@@ -11,7 +11,8 @@
 //!
 //! What decides a tag's numbers beside its record is not carried, and so it is refused, of all tags before the first
 //! one is ended: names that the other store takes for one, numbers that it shares with others, digits in front, an end
-//! of its own. `--names-as-written` and `--at` are how an operator says that nothing of it matters.
+//! of its own. `--names-as-written` and `--at` are how an operator says that nothing of it matters. The format that a
+//! tag was shown in is carried: it is compared before anything is ended, and bound here when the tag is ended there.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -22,9 +23,11 @@ use std::sync::Arc;
 use anyhow::{Context, bail, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
 use unalike::storage::{
-    PublicTags, SegmentStore, ShellWord, StoreError, Stripe, TagOptions, TagRecord, split_tag, validate_new_tag,
+    FormatOwner, PublicTags, SegmentStore, ShellWord, StoreError, Stripe, TagOptions, TagRecord, UnboundFormat,
+    check_carried_format, split_tag, validate_new_tag,
 };
 use unalike::{Clock as _, ID_MAX, SystemClock};
+use unalike_stores::StoreUrl;
 
 use crate::commands::arguments::ImportArguments;
 use crate::commands::print::{PAGE, Table, print};
@@ -33,7 +36,6 @@ use crate::config::names::{plain_tag, stored_name};
 use crate::config::sources;
 use crate::service::stores::{self, Purpose, Stores};
 use crate::service::tags::{RAISE_MAX, check_raise, create_as_can_be};
-use crate::stores::url::StoreUrl;
 
 const COLUMNS: [&str; 5] = ["TAG", "SUB", "LAST THERE", "NEXT HERE", "DONE"];
 
@@ -336,10 +338,44 @@ impl Import<'_> {
     async fn check_page(&mut self, page: &[TagRecord]) -> anyhow::Result<()> {
         let names: Vec<String> = page.iter().map(|record| record.tag.clone()).collect();
         let beyond = self.source.beyond_records(&names).await.context("the source cannot be read")?;
+        let mut last = None;
         for (at, record) in page.iter().enumerate() {
             self.found += 1;
             let known = beyond.as_ref().and_then(|beyond| beyond.get(at));
             self.check(&record.tag, Some(record), None, known).await?;
+            let tag = split_tag(&record.tag).0;
+            if last.replace(tag) != Some(tag) {
+                self.carried_format(tag).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What is bound of a tag's format in the source and not here. Sub-keys are shown as their tags are.
+    async fn carried_format(&self, tag: &str) -> anyhow::Result<UnboundFormat> {
+        let carried = check_carried_format(&*self.source, &*self.target, FormatOwner::Tag(tag)).await;
+        let shown = shown(tag);
+        carried.map_err(|error| {
+            let what = match error {
+                StoreError::FormatBound { .. } => format!(
+                    "{shown} has another format here than in the source: bind that of the source here first (its \
+                     configuration, and `unalike tags format --accept`), or import it into a store that never showed it"
+                ),
+                _ => format!("the format of {shown} cannot be brought"),
+            };
+            anyhow::Error::from(error).context(what)
+        })
+    }
+
+    /// Binds here what is bound of tags' formats in the source, where they are ended: before anybody here can show ids
+    /// of them, and when nobody there binds another key any more.
+    async fn carry_formats<'n>(&self, names: impl Iterator<Item = &'n str>) -> anyhow::Result<()> {
+        let mut last = None;
+        for tag in names.map(|name| split_tag(name).0) {
+            if last.replace(tag) != Some(tag) {
+                let carried = self.carried_format(tag).await?;
+                carried.bind(&*self.target, FormatOwner::Tag(tag)).await.context("the format was not bound")?;
+            }
         }
         Ok(())
     }
@@ -409,6 +445,7 @@ impl Import<'_> {
 
     /// Creates tags that are ended in the source.
     async fn go_on_together(&mut self, records: &[TagRecord]) -> anyhow::Result<()> {
+        self.carry_formats(records.iter().map(|record| &*record.tag)).await?;
         let next = |record: &TagRecord| TagOptions { start: record.watermark.saturating_add(1), ..record.options };
         let wanted: Vec<(String, TagOptions)> =
             records.iter().map(|record| (record.tag.clone(), next(record))).collect();
@@ -437,11 +474,13 @@ impl Import<'_> {
         match step {
             Step::Check => {
                 self.found += 1;
-                self.check(name, known.as_ref(), at, None).await
+                self.check(name, known.as_ref(), at, None).await?;
+                self.carried_format(split_tag(name).0).await.map(drop)
             }
             Step::Bring => {
                 // Again, as the source may be in use.
                 self.check(name, known.as_ref(), at, None).await?;
+                self.carried_format(split_tag(name).0).await?;
                 self.bring(name, known, at).await
             }
         }
@@ -640,6 +679,7 @@ impl Import<'_> {
                 self.finish(name, &next.to_string())
             )
         };
+        self.carry_formats([name].into_iter()).await.with_context(failed)?;
         let (record, done) = match create_as_can_be(self.target.as_ref(), name, &wanted).await {
             Err(StoreError::TagExists { .. }) => {
                 let before = self.target.tag(name).await.with_context(failed)?;

@@ -3,8 +3,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use std::path::Path;
-use std::process::Command;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
 use unalike_tests::hosts::repository;
@@ -19,8 +20,18 @@ fn said(command: &mut Command, install: &str) -> String {
     text
 }
 
-fn packaging(name: &str) -> std::path::PathBuf {
+fn packaging(name: &str) -> PathBuf {
     repository().join("host/server/packaging").join(name)
+}
+
+/// The files of a part of a release, made of the server that is tested here.
+fn made(directory: &Path, parts: &[&str]) -> Vec<PathBuf> {
+    let out = directory.join("out");
+    let mut release = Command::new(packaging("release"));
+    release.arg("--binary").arg(binary().unwrap()).arg("--out").arg(&out).args(["--level", "1"]).args(parts);
+    said(&mut release, "install bash");
+    let sums = std::fs::read_to_string(out.join("SHA256SUMS")).unwrap();
+    sums.lines().filter_map(|line| line.split_once("  ")).map(|(_, name)| out.join(name)).collect()
 }
 
 /// What a line of the unit says.
@@ -33,17 +44,13 @@ fn of_unit(unit: &str, key: &str) -> String {
 fn the_package_holds_the_server_and_what_it_needs_to_be_a_service() {
     let directory = TempDir::new().unwrap();
     let out = directory.path().join("out");
-    let mut release = Command::new(packaging("release"));
-    release.arg("--binary").arg(binary().unwrap()).arg("--out").arg(&out);
-    said(release.args(["--level", "1", "deb", "kubernetes", "chart"]), "install bash");
-    let sums = std::fs::read_to_string(out.join("SHA256SUMS")).unwrap();
-    let package = sums.lines().filter_map(|line| line.split_once("  ")).find(|(_, name)| name.ends_with(".deb"));
-    let package = out.join(package.unwrap().1);
-    assert_eq!(sums.lines().count(), 3, "{sums}");
+    let files = made(directory.path(), &["deb", "kubernetes", "chart"]);
+    let package = files.iter().find(|file| file.extension().is_some_and(|extension| extension == "deb")).unwrap();
+    assert_eq!(files.len(), 3, "{files:?}");
     said(Command::new("sha256sum").args(["--check", "SHA256SUMS"]).current_dir(&out), "install coreutils");
 
     let root = directory.path().join("root");
-    let unpacked = said(Command::new("dpkg-deb").arg("--vextract").arg(&package).arg(&root), "apt-get install dpkg");
+    let unpacked = said(Command::new("dpkg-deb").arg("--vextract").arg(package).arg(&root), "apt-get install dpkg");
     for file in [
         "usr/bin/unalike",
         "usr/lib/systemd/system/unalike.service",
@@ -61,6 +68,54 @@ fn the_package_holds_the_server_and_what_it_needs_to_be_a_service() {
     assert_eq!(config.matches(store).count(), 1, "{config}");
     std::fs::write(directory.path().join("unalike.toml"), config.replace(store, "sqlite://ids.sqlite")).unwrap();
     ok(directory.path(), &["config", "check", "unalike.toml"]);
+}
+
+#[test]
+fn pip_and_npm_install_the_server() {
+    let directory = TempDir::new().unwrap();
+    let files = made(directory.path(), &["wheel", "npm"]);
+    let ending = |ending: &'static str| files.iter().filter(move |file| file.to_string_lossy().ends_with(ending));
+    assert_eq!((files.len(), ending(".whl").count(), ending(".tgz").count()), (3, 1, 2), "{files:?}");
+    let python = directory.path().join("python");
+    said(Command::new("python3").args(["-m", "venv"]).arg(&python), "apt-get install python3-venv");
+    let mut pip = Command::new(python.join("bin/pip"));
+    said(pip.args(["install", "--no-index", "--disable-pip-version-check"]).args(ending(".whl")), "");
+    let node = directory.path().join("node");
+    std::fs::create_dir(&node).unwrap();
+    let mut npm = Command::new("npm");
+    npm.args(["install", "--offline", "--no-audit", "--no-fund"]).args(ending(".tgz")).current_dir(&node);
+    said(&mut npm, "apt-get install npm");
+
+    let programs = [python.join("bin"), node.join("node_modules/.bin")];
+    let programs = programs.iter().flat_map(|folder| [folder.join("unalike"), folder.join("unalike-server")]);
+    for (at, program) in (1..).zip(programs) {
+        let next = Command::new(&program).args(["next", "order"]).current_dir(directory.path()).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&next.stdout), format!("{at}\n"), "{}", program.display());
+    }
+    // Which ends as it was told to end, also by what started it.
+    let mut serving = Command::new(node.join("node_modules/.bin/unalike-server"));
+    serving.args(["serve", "--listen", "127.0.0.1:0", "--drain-ms", "0"]).current_dir(directory.path());
+    let mut serving = serving.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut first = String::new();
+    BufReader::new(serving.stdout.take().unwrap()).read_line(&mut first).unwrap();
+    assert!(first.contains("http://127.0.0.1:"), "{first}");
+    said(Command::new("kill").arg(serving.id().to_string()), "apt-get install procps");
+    assert!(serving.wait().unwrap().success());
+}
+
+#[test]
+fn scanners_are_told_what_the_server_is_built_from() {
+    let directory = TempDir::new().unwrap();
+    let files = made(directory.path(), &["sbom"]);
+    let document: serde_json::Value =
+        serde_json::from_str(&std::fs::read_to_string(files.first().unwrap()).unwrap()).unwrap();
+    assert_eq!(document["bomFormat"], "CycloneDX");
+    let components = document["components"].as_array().unwrap();
+    let named = |name: &str| components.iter().find(|component| component["name"] == name);
+    let sqlx = named("sqlx").unwrap();
+    assert_eq!(sqlx["licenses"][0]["expression"], "MIT OR Apache-2.0");
+    assert_eq!(sqlx["hashes"][0]["content"].as_str().unwrap().len(), 64);
+    assert!(named("unalike-core").is_some() && named("proptest").is_none(), "what is built, and no tests");
 }
 
 #[test]

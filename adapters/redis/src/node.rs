@@ -420,9 +420,8 @@ impl Node {
 }
 
 /// Sends a command; `asks` with the word that has a node answer for a slot that is on its way to it, which counts for
-/// the next command alone.
-/// The answer to a command and, where somebody `looks`, to the question for the [`settings`] that is sent behind it in
-/// one piece.
+/// the next command alone. Where somebody `looks`, the question for the [`settings`] is sent behind it in one piece,
+/// and its answer is the second one.
 async fn query(
     connection: &mut MultiplexedConnection,
     command: &Cmd,

@@ -123,14 +123,14 @@ struct Total {
 }
 
 impl Total {
-    fn add(&mut self, seed: u64, outcome: &Outcome) {
+    fn add(&mut self, seed: u64, system: System, outcome: &Outcome) {
         self.seeds += 1;
         self.ids += outcome.ids;
         self.duplicates += outcome.violations.iter().filter(|found| matches!(found, Violation::Twice { .. })).count();
         for (kind, count) in &outcome.counts {
             *self.counts.entry(kind).or_default() += count;
         }
-        if !outcome.violations.is_empty() {
+        if outcome.violations.iter().any(|violation| system.shows_as(violation)) {
             self.bad = Some(self.bad.map_or(seed, |bad| bad.min(seed)));
         }
     }
@@ -152,7 +152,7 @@ fn many(arguments: &Arguments, seeds: u64, ids: u64) -> bool {
                 return;
             }
             let outcome = run(&Plan::of(seed, None), arguments.system);
-            total.lock().unwrap_or_else(PoisonError::into_inner).add(seed, &outcome);
+            total.lock().unwrap_or_else(PoisonError::into_inner).add(seed, arguments.system, &outcome);
         }
     };
     std::thread::scope(|scope| {

@@ -56,6 +56,16 @@ impl Checker {
         }
     }
 
+    /// Ends what [`begin`](Self::begin) began: the time since the last id counts, too.
+    pub(super) fn end(&self) {
+        for ids in [Ids::Sequence, Ids::Snowflake] {
+            let mut seen = self.seen(ids);
+            if let Some(last) = seen.last {
+                seen.longest_gap = seen.longest_gap.max(last.elapsed());
+            }
+        }
+    }
+
     pub(super) fn attempt(&self, ids: Ids) {
         self.seen(ids).attempted += 1;
     }

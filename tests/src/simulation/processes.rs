@@ -394,6 +394,12 @@ pub(crate) struct Lane {
 
 struct LaneState {
     generator: Box<dyn Generator>,
+    /// The end of the newest tick that a run came from, in Unix milliseconds: where a generator anew begins.
+    floor_ms: u64,
+    /// The latest time that the clock showed, and whether it was set back by more than a lease reaches since: then ids
+    /// go on under another worker, from lower timestamps.
+    latest_ms: u64,
+    was_set_back: bool,
     hand: Option<Hand>,
     /// When an id was last handed out, in milliseconds from the beginning; and what was heard since.
     served_ms: u64,
@@ -451,7 +457,15 @@ pub(crate) fn layout(scene: &Scene, is_other: bool) -> Layout {
 impl Lane {
     fn new(process: &Process, space: &str, kind: Kind, ascends: bool, generator: Box<dyn Generator>) -> Arc<Self> {
         let hand = process.start.hands.iter().find(|(name, _)| name == space).map(|(_, hand)| *hand);
-        let state = LaneState { generator, hand, served_ms: 0, heard: String::new() };
+        let state = LaneState {
+            generator,
+            floor_ms: 0,
+            latest_ms: 0,
+            was_set_back: false,
+            hand,
+            served_ms: 0,
+            heard: String::new(),
+        };
         let (space, machine) = (space.to_owned(), Arc::clone(&process.machine));
         Arc::new(Self { space, kind, ascends, machine, state: Mutex::new(state) })
     }
@@ -467,7 +481,7 @@ impl Lane {
         let world = &process.world;
         let requests = LeaseRequests::new(process, process.client(world.plan.scene().lease_store()));
         let generator = world.core.snowflake(NAMESPACE, snowflake_options(process), requests.clone());
-        Self::new(process, NAMESPACE, Kind::Snowflake(requests), false, generator)
+        Self::new(process, NAMESPACE, Kind::Snowflake(requests), true, generator)
     }
 
     fn naive_sequence(process: &Arc<Process>, tag: &str) -> Arc<Self> {
@@ -524,8 +538,15 @@ impl Lane {
         }
         let mut state = self.state.lock().unwrap();
         let (now_ms, max) = (self.machine.now_ms(), left.saturating_mul(2).clamp(1, 10_000));
+        state.latest_ms = state.latest_ms.max(now_ms);
+        state.was_set_back |= now_ms + u64::from(process.world.plan.scene().horizon_ms) <= state.latest_ms;
         let error = match state.generator.reserve(now_ms, max) {
             Ok(run) => {
+                if matches!(self.kind, Kind::Snowflake(_)) {
+                    let layout = layout(process.world.plan.scene(), process.start.has_other_layout);
+                    let parts = layout.unpack(run.first).unwrap();
+                    state.floor_ms = state.floor_ms.max(layout.tick_start_ms(parts.ticks + 1));
+                }
                 state.hand = Some(Hand { next: run.first, stride: run.stride, left: run.count });
                 return Try::Reserved;
             }
@@ -556,7 +577,7 @@ impl Lane {
         if world.has(Defect::Control) && process.number == 1 && ledger.violations.is_empty() {
             ledger.issue(&self.space, issue);
         }
-        if self.ascends {
+        if self.ascends && (matches!(self.kind, Kind::Sequence(_)) || !state.was_set_back) {
             ledger.check_ascent(&self.space, process.number, &run);
         }
         match &self.kind {
@@ -575,7 +596,10 @@ impl Lane {
         let (core, mut state) = (&process.world.core, self.state.lock().unwrap());
         state.generator = match &self.kind {
             Kind::Sequence(requests) => core.sequence(&self.space, sequence_options(process), requests.clone()),
-            Kind::Snowflake(requests) => core.snowflake(&self.space, snowflake_options(process), requests.clone()),
+            Kind::Snowflake(requests) => {
+                let options = SnowflakeOptions { floor_ms: state.floor_ms, ..snowflake_options(process) };
+                core.snowflake(&self.space, options, requests.clone())
+            }
             Kind::Naive(_) => return,
         };
     }

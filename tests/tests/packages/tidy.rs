@@ -29,7 +29,7 @@ const OTHER_WORDS: [(&str, &str); 9] = [
 ];
 
 /// The rules of `wit/README.md`.
-const RULES: usize = 37;
+const RULES: usize = 40;
 
 /// The files of the repository by their paths from its root, with `/`.
 struct Tree {
@@ -383,6 +383,47 @@ fn one_thing_has_one_word() -> Result<()> {
     faults.none()
 }
 
+/// The packages of all languages, the WIT and the components in it are of one version, which `Cargo.toml` has.
+#[test]
+fn one_version_is_everywhere() -> Result<()> {
+    const MANIFESTS: [(&str, &str, char); 4] = [
+        ("host/node/package.json", "\"version\": \"", '"'),
+        ("host/python/pyproject.toml", "version = \"", '"'),
+        ("host/server/packaging/helm/unalike/Chart.yaml", "version: ", '\n'),
+        ("host/server/packaging/helm/unalike/Chart.yaml", "appVersion: ", '\n'),
+    ];
+    let tree = Tree::read()?;
+    let mut faults = Faults::default();
+    let version_in = |text: &str, before: &str, behind: char| {
+        let value = text.split(&format!("\n{before}")).nth(1).or_else(|| text.split(&format!("  {before}")).nth(1))?;
+        value.split(behind).next().map(str::to_owned)
+    };
+    let version = version_in(&tree.text("Cargo.toml")?, "version = \"", '"').context("the workspace has no version")?;
+    for (file, before, behind) in MANIFESTS {
+        if version_in(&tree.text(file)?, before, behind).as_ref() != Some(&version) {
+            faults.add(file, 1, &format!("{before}{version} is the version of the workspace"));
+        }
+    }
+    let mut named = 0;
+    for file in [".wit", ".rs", ".md", ".py", ".ts", ".mjs"].into_iter().flat_map(|end| tree.ending(end)) {
+        for (at, line) in (1..).zip(tree.text(file)?.lines()) {
+            for name in line.split("unalike:").skip(1) {
+                let (name, rest) = name.split_once('@').unwrap_or((name, ""));
+                let is_name = name.chars().all(|letter| letter.is_ascii_lowercase() || "-/".contains(letter));
+                let other: String = rest.chars().take_while(|mark| mark.is_ascii_digit() || *mark == '.').collect();
+                if is_name && !other.is_empty() {
+                    named += 1;
+                    if other.trim_end_matches('.') != version {
+                        faults.add(file, at, &format!("unalike:{name}@{version} is the version of the workspace"));
+                    }
+                }
+            }
+        }
+    }
+    ensure!(named > 20, "only {named} names with a version were found");
+    faults.none()
+}
+
 /// Whether a line has these words as whole words.
 fn holds(line: &str, words: &str) -> bool {
     line.match_indices(words).any(|(at, _)| {
@@ -525,7 +566,7 @@ fn circles(reached: &BTreeMap<String, BTreeSet<String>>) -> BTreeSet<BTreeSet<St
 }
 
 /// The wings of the server, each of which imports only those before it.
-const WINGS: [&str; 6] = ["words", "stores", "config", "service", "http", "commands"];
+const WINGS: [&str; 5] = ["words", "config", "service", "http", "commands"];
 
 /// Two files may know each other, as a type and what it is made of do. More are a knot.
 const CIRCLE_MAX: usize = 2;

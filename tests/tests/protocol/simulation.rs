@@ -38,6 +38,17 @@ fn the_compiled_component_hands_out_the_same_ids_as_the_core_at_the_same_times()
 }
 
 #[test]
+fn one_seed_gives_one_run() {
+    let lives = |seed| {
+        let Outcome { ids, counts, digest, .. } = run(&Plan::of(seed, None), System::Native);
+        (ids, counts, digest)
+    };
+    let first = lives(1);
+    assert_eq!(first, lives(1));
+    assert_ne!(first.2, lives(2).2, "another seed is another run");
+}
+
+#[test]
 fn each_happening_happens() {
     let kinds: std::collections::BTreeSet<_> = (1..=SEEDS)
         .flat_map(|seed| Plan::of(seed, None).happenings().map(|(_, happening)| happening.kind()).collect::<Vec<_>>())
@@ -52,6 +63,15 @@ fn plans_that_ended_badly_once_end_well() {
         let outcome = run(&plan, System::Native);
         assert!(outcome.violations.is_empty(), "{line}\n{}", violations(&plan, &outcome));
     }
+}
+
+/// An id that the world gives out twice, against all rules of the product, is seen.
+#[test]
+fn the_control_is_found_out() {
+    let line = include_str!("../../regressions/defects.txt").lines().find_map(|line| line.strip_prefix("control "));
+    let plan: Plan = line.unwrap().parse().unwrap();
+    let outcome = run(&plan, System::Defective(Defect::Control));
+    assert!(outcome.violations.iter().any(|violation| Defect::Control.shows_as(violation)), "{}", plan.line());
 }
 
 /// Without this, the other tests would prove nothing.

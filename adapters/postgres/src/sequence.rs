@@ -339,7 +339,16 @@ impl SegmentStore for Sequences {
     async fn raise_tag(&self, tag: &str, next: u64) -> Result<TagRecord, StoreError> {
         validate_raise(tag, next)?;
         self.reach(tag, next).await?;
-        self.tag(tag).await
+        let mut record = self.tag(tag).await?;
+        // Of the value that is drawn next some numbers may lie below: the first value of a new sequence stands for one.
+        for _ in 0..2 {
+            if record.watermark >= next - 1 {
+                break;
+            }
+            self.skip(tag, 1).await?;
+            record = self.tag(tag).await?;
+        }
+        Ok(record)
     }
 
     async fn tags(&self, after: Option<&str>, limit: u32) -> Result<Vec<TagRecord>, StoreError> {

@@ -190,8 +190,15 @@ async fn a_sequence_gets_further_by_drawing_alone() {
     sql(&url, "CREATE SEQUENCE one; CREATE SEQUENCE fifty INCREMENT BY 50 START 50; CREATE SEQUENCE small MAXVALUE 5");
     let store = open(&url, "").await;
     assert!(store.allocate("one", 10, 5_000).await.unwrap().start >= 5_000);
-    assert!(store.raise_tag("fifty", 1_000_000).await.unwrap().watermark >= 999_950);
-    assert!(store.allocate("fifty", 10, 0).await.unwrap().start >= 1_000_000 - 50);
+    assert!(store.raise_tag("fifty", 1_000_000).await.unwrap().watermark >= 999_999);
+    assert!(store.allocate("fifty", 10, 0).await.unwrap().start >= 1_000_000);
+    // Also where none was drawn before.
+    for (optimizer, next) in [("", 5_005), ("&optimizer=pooled-lo", 6_006)] {
+        let store = open(&url, optimizer).await;
+        sql(&url, "DROP SEQUENCE IF EXISTS ten; CREATE SEQUENCE ten INCREMENT BY 10");
+        assert!(store.raise_tag("ten", next).await.unwrap().watermark >= next - 1);
+        assert!(store.allocate("ten", 3, 0).await.unwrap().start >= next, "{optimizer}");
+    }
     let error = store.raise_tag("one", ID_MAX).await.expect_err("it is too far");
     assert!(error.to_string().contains("RESTART"), "{error:?}");
     // What is left is granted, and then it has ended.

@@ -173,7 +173,11 @@ impl AnsweringComponent {
 
         let Some(path) = arguments.component else { return Ok(None) };
         let named = || format!("the component {}", path.display());
-        let component = std::fs::read(&path).with_context(|| format!("{} cannot be read", named()))?;
+        let read = || format!("{} cannot be read", named());
+        // A pipe may never end.
+        let is_file = std::fs::metadata(&path).with_context(read)?.is_file();
+        anyhow::ensure!(is_file, "{} is no file: name the file that it is in", named());
+        let component = std::fs::read(&path).with_context(read)?;
         let count = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
         let defaults = ServiceOptions::default();
         let options = ServiceOptions {

@@ -500,8 +500,8 @@ const PACKAGE: &str = "TESTED_POSTGRES_PACKAGE";
 /// The programs of [`PACKAGE`], where this process has copied them.
 static COPIED: OnceLock<PathBuf> = OnceLock::new();
 
-/// Copies the programs of [`PACKAGE`], where it is set, to where the server's user can read them; their folder, which
-/// lasts as long as the first value.
+/// Copies the programs of `TESTED_POSTGRES_PACKAGE`, where it is set, to where the server's user can read them; their
+/// folder, which lasts as long as the first value.
 ///
 /// # Errors
 /// When there are none.

@@ -15,7 +15,7 @@ use tokio::runtime::{Handle, Runtime, RuntimeFlavor};
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use tokio::time::{Sleep, Timeout};
-use unalike_storage::Process;
+use unalike_storage::{Process, block_signals};
 
 use crate::{Error, ErrorKind};
 
@@ -141,6 +141,7 @@ fn own() -> Result<Handle, Error> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .thread_name("unalike")
+        .on_thread_start(block_signals)
         .enable_all()
         .build()
         .map_err(|error| ErrorKind::Executor { reason: error.to_string() })?;

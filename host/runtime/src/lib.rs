@@ -83,9 +83,9 @@ pub use snowflake::{Snowflake, SnowflakeStatus};
 pub use unalike_core::{
     AdaptiveStep, ClockPolicy, FieldOrder, Format, FormatError, FormatKey, FormatOptions, FormatShape, Gene,
     GrantFault, ID_MAX, InstantError, Issued, Layout, LayoutError, LayoutFields, LayoutTextError, OptionsError,
-    PRESETS, Parts, Permutation, Preset, ReadError, RefillPolicy, Restart, Rfc3339, Run, SUB_SEPARATOR, ShapeChanges,
-    SnowflakeOptions, Spread, StepPolicy, TemplateFault, Text, TextBuffer, TextError, WriteError, decode, encode,
-    instant, preset,
+    PRESETS, Parts, Permutation, PolicyTextError, Preset, ReadError, RefillPolicy, Restart, Rfc3339, Run,
+    SUB_SEPARATOR, ShapeChanges, SnowflakeOptions, Spread, StepPolicy, TemplateFault, Text, TextBuffer, TextError,
+    WriteError, decode, encode, instant, preset,
 };
 pub use unalike_notation::{
     COSID_GENERATOR, CosidText, Field, Foreign, Guess, Known, Role, SCHEMES, Scheme, SchemeError, Shape, Ulid, Verdict,

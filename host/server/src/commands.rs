@@ -12,7 +12,6 @@ mod log;
 mod maelstrom;
 mod manual;
 mod next;
-mod policies;
 mod print;
 mod random_ids;
 mod reach;

@@ -32,8 +32,8 @@ use rustix::fs::Access;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use unalike::storage::LeaseLimits;
-use unalike::{Clock, Layout, SnowflakeOptions, SystemClock, storage};
-use unalike_stores::StoreUrl;
+use unalike::{Clock, ClockPolicy, Layout, SnowflakeOptions, Spread, SystemClock, storage};
+use unalike_stores::{StoreUrl, StoreUrls};
 
 use crate::config::arguments::{CommonArguments, LogFormat, ServeArguments};
 use crate::config::channels::{Channel, Declared, needs_redis};
@@ -43,8 +43,7 @@ use crate::config::formats::{
 };
 use crate::config::layouts::{LAYOUT_DEFAULT, Layouts};
 use crate::config::names::plain_tag;
-use crate::config::stamps::{ClockText, SpreadText};
-use crate::config::store_urls::{StoreUrls, validate_backing};
+use crate::config::stamps::AsText;
 use crate::config::tls::{Tls, TlsFiles};
 use crate::config::tokens::{Clients, Tokens};
 use crate::config::worker::Worker;
@@ -135,9 +134,9 @@ pub(crate) struct SnowflakeConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) ahead_max_ms: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) clock: Option<ClockText>,
+    pub(crate) clock: Option<AsText<ClockPolicy>>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) spread: Option<SpreadText>,
+    pub(crate) spread: Option<AsText<Spread>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) template: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -425,9 +424,8 @@ impl Config {
         if let Some(filter) = &self.log {
             log::filter(filter)?;
         }
-        self.store.validate().context("the setting store (--store)")?;
         within("lease_skew_max_ms", self.lease_skew_max_ms, 0..=3_600_000)?;
-        validate_backing(&self.store, self.leases.as_ref(), self.backing.as_ref())?;
+        self.stores().validate()?;
         self.layouts()?;
         self.declared()?;
         self.formats(&Secrets::unread(&self.keys)?)?;
@@ -979,10 +977,10 @@ mod tests {
             ("unsafe_static_worker = true\nworker = 3\nlocal_leases = \"d\"", "add --leases none"),
             ("unsafe_static_worker = true\nleases = \"none\"\nlocal_leases = \"d\"", "needs the number of the worker"),
             ("unsafe_static_worker = true\nleases = \"none\"\nworker = 3", "needs a directory"),
-            ("[snowflakes.a]\nlayout = \"leaf\"\nclock = \"wait\"", "\"wait\" must be reject, wait:MS or keep:MS"),
+            ("[snowflakes.a]\nlayout = \"leaf\"\nclock = \"wait\"", "\"wait\": it must be reject, wait:MS or keep:MS"),
             (
                 "[snowflakes.a]\nlayout = \"leaf\"\nspread = \"even\"",
-                "\"even\" must be none, rotating:BITS or random:BITS",
+                "\"even\": it must be none, rotating:BITS or random:BITS",
             ),
             ("[snowflakes.a]\nlayout = \"leaf\"\nspread = \"random:13\"", "\"a\": the spread is out of range"),
             ("[snowflakes.a]\nlayout = \"leaf\"\nclock = 5", "snowflakes.a.clock"),

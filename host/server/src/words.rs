@@ -3,6 +3,7 @@
 use std::str::FromStr;
 
 use unalike::storage::Rfc3339;
+pub(crate) use unalike::storage::with_causes;
 
 /// RFC 3339 in UTC with milliseconds; beyond the year 9999 there is none.
 pub(crate) fn rfc3339(unix_ms: u64) -> String {
@@ -27,22 +28,4 @@ pub(crate) fn likeliest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
 /// A whole number in digits only: no sign, which `parse` would take.
 pub(crate) fn decimal<T: FromStr>(text: &str) -> Option<T> {
     if text.bytes().all(|byte| byte.is_ascii_digit()) { text.parse().ok() } else { None }
-}
-
-/// An error and its causes, for logs and terminals.
-pub(crate) fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let next = error.to_string();
-        // The text before says already which store it is.
-        let next = next.strip_prefix("the store refused: ").unwrap_or(&next);
-        // The library's errors repeat their source in their own words, and the system's begin with a capital or not.
-        if !text.to_lowercase().contains(&next.to_lowercase()) {
-            text.push_str(": ");
-            text.push_str(next);
-        }
-        cause = error.source();
-    }
-    text
 }

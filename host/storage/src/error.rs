@@ -242,6 +242,30 @@ fn unknown(name: &str) -> String {
 #[error("the store has not begun")]
 pub struct NotBegun;
 
+/// An error and its causes, for logs and terminals, without what they repeat.
+///
+/// ```
+/// use unalike_storage::{StoreError, with_causes};
+/// let error = StoreError::unavailable("BEGIN on db.example:3306").with_source("connection refused");
+/// assert!(with_causes(&error).ends_with("BEGIN on db.example:3306: connection refused"));
+/// ```
+pub fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let next = error.to_string();
+        // The text before says already which store it is.
+        let next = next.strip_prefix("the store refused: ").unwrap_or(&next);
+        // Many repeat their source in their own words, and the system's begin with a capital or not.
+        if !text.to_lowercase().contains(&next.to_lowercase()) {
+            text.push_str(": ");
+            text.push_str(next);
+        }
+        cause = error.source();
+    }
+    text
+}
+
 impl StoreError {
     /// [`StoreError::Unavailable`]; `what` says what was tried, and where.
     #[must_use]

@@ -29,7 +29,7 @@ mod stripes;
 mod tag_rows;
 
 pub use clock_steps::{ClockSteps, Expiry};
-pub use error::{NotBegun, StoreError};
+pub use error::{NotBegun, StoreError, with_causes};
 pub use formats::{
     FormatBinding, FormatLook, FormatOwner, FormatPart, UnboundFormat, check_carried_format, check_format,
     look_at_format, rebind_format,
@@ -49,7 +49,7 @@ pub use lease_rules::{
 };
 pub use leases::{LeaseAcquire, LeaseExtend, LeaseRecord, LeaseStore};
 pub use policies::PolicyColumns;
-pub use process::{OpenInParent, Openings, Process};
+pub use process::{OpenInParent, Openings, Process, block_signals};
 pub use random::{random_64, random_128};
 pub use segments::{
     Ceiling, JoinedStripe, Mode, SegmentStore, StoreIdentity, Stripe, StripeNumbers, TagCreation, TagOptions,

@@ -157,6 +157,22 @@ fn mark() -> &'static AtomicU64 {
     unsafe { &*MARK.load(Ordering::Acquire) }
 }
 
+/// Leaves all signals to the threads of the program that this one belongs to: none ends it, and no handler of the
+/// program's runs on it. Above all `SIGPIPE`, which programs of Rust ignore and others die of when a connection breaks:
+/// the write fails then. What the processor raises stays, as WebAssembly needs it.
+pub fn block_signals() {
+    #[expect(unsafe_code, reason = "there is no safe way to a thread's signals")]
+    // SAFETY: the set lives for as long as the calls, the first of which initialises it.
+    unsafe {
+        let mut set = std::mem::MaybeUninit::uninit();
+        libc::sigfillset(set.as_mut_ptr());
+        for raised in [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGSYS] {
+            libc::sigdelset(set.as_mut_ptr(), raised);
+        }
+        libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), ptr::null_mut());
+    }
+}
+
 /// Makes a place for the mark. It waits for nobody: a thread that was at it when a child was born is not there in the
 /// child.
 fn prepare() {

@@ -25,6 +25,9 @@
 //! # fn main() {}
 //! ```
 //!
+//! A [`StoreSet`] is what a program uses together: one store or several, what backs a volatile one, and where workers
+//! are leased.
+//!
 //! A new kind takes its file, its line in `BACKENDS`, and the feature of its crate in `Cargo.toml`. Nothing else
 //! decides by a kind of store: others ask what [`Backend`], [`Place`] and [`OpenStore`] answer.
 
@@ -52,6 +55,7 @@ mod mysql;
 mod postgres;
 #[cfg(feature = "redis")]
 mod redis;
+mod set;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 mod url;
@@ -65,6 +69,7 @@ pub use crate::backend::{
     Account, Adopted, Adoption, Backend, OpenStore, Opening, Place, Rebound, SchemaStatements, Tables, UnorderedTag,
 };
 pub use crate::error::PlaceError;
+pub use crate::set::{LeasePlace, LeaseSource, OpenSet, Opened, StoreSet, StoreUrls};
 pub use crate::url::StoreUrl;
 
 /// All kinds, in the order in which messages name them.

@@ -196,7 +196,8 @@ fn passwords_apart(query: &str) -> Result<(Parameters, Vec<String>), PlaceError>
 
 fn is_secret(parameter: &str) -> bool {
     let name = parameter.split('=').next().unwrap_or_default();
-    name.contains('%') || name.eq_ignore_ascii_case("password")
+    let is_named = ["password", "token"].iter().any(|secret| name.eq_ignore_ascii_case(secret));
+    name.contains('%') || is_named
 }
 
 fn read_password(path: &Path) -> Result<String, PlaceError> {

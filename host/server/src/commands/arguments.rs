@@ -5,14 +5,12 @@ use std::path::PathBuf;
 
 use clap::{ArgGroup, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use clap_complete::Shell;
-use unalike::ID_MAX;
+use unalike::{ID_MAX, RefillPolicy, Spread, StepPolicy};
 
 use crate::commands::bench::arguments::{BENCH_HELP, BenchArguments};
-use crate::commands::policies::{RefillText, StepText};
 use crate::config::arguments::{CommonArguments, ServeArguments, told};
 use crate::config::channels::{Channel, PREFIX_MAX};
 use crate::config::formats::Notation;
-use crate::config::stamps::SpreadText;
 use crate::config::tokens::Scope;
 use crate::service::random_ids::UuidVersion;
 use crate::words::decimal;
@@ -621,10 +619,10 @@ pub(crate) enum TagsCommand {
         start: u64,
         /// How many numbers a segment asks for: a number, adaptive, or adaptive:MIN..MAX [default: adaptive]
         #[arg(long, value_name = "STEP")]
-        step: Option<StepText>,
+        step: Option<StepPolicy>,
         /// When the next segment is asked for: a share used (10%), or a number remaining (500) [default: 10%]
         #[arg(long, value_name = "REFILL")]
-        refill: Option<RefillText>,
+        refill: Option<RefillPolicy>,
         /// Ids ascend across all servers in real time; each request waits for the store
         #[arg(long)]
         ordered: bool,
@@ -648,10 +646,10 @@ pub(crate) enum TagsCommand {
         tag: String,
         /// How many numbers a segment asks for: a number, adaptive, or adaptive:MIN..MAX
         #[arg(long, value_name = "STEP")]
-        step: Option<StepText>,
+        step: Option<StepPolicy>,
         /// When the next segment is asked for: a share used (10%), or a number remaining (500)
         #[arg(long, value_name = "REFILL")]
-        refill: Option<RefillText>,
+        refill: Option<RefillPolicy>,
         /// Only this sub-key
         #[arg(long, value_name = "KEY")]
         sub: Option<String>,
@@ -785,7 +783,7 @@ pub(crate) enum LayoutsCommand {
         layout: String,
         /// Also show what it costs to begin ticks elsewhere: none, rotating:BITS or random:BITS
         #[arg(long, value_name = "SPREAD")]
-        spread: Option<SpreadText>,
+        spread: Option<Spread>,
     },
 }
 

@@ -12,7 +12,6 @@ use crate::config::Config;
 use crate::config::formats::{IdFormat, ReadText, Refusal, Secrets};
 use crate::config::layouts::{Candidate, LayoutFigures, Layouts, Named, What, figures};
 use crate::config::names::plain_tag;
-use crate::config::stamps::SpreadText;
 use crate::service::stores::{Purpose, Stores};
 use crate::words::rfc3339;
 
@@ -154,7 +153,7 @@ fn day(time: &str) -> String {
     time.get(..10).filter(|_| time.starts_with(|letter: char| letter.is_ascii_digit())).unwrap_or(time).to_owned()
 }
 
-fn show(named: &Named, spread: Option<SpreadText>) -> anyhow::Result<()> {
+fn show(named: &Named, spread: Option<Spread>) -> anyhow::Result<()> {
     let scheme = named.scheme();
     let layout = match &named.what {
         What::Layout(layout) => Some(*layout),
@@ -184,7 +183,7 @@ fn show(named: &Named, spread: Option<SpreadText>) -> anyhow::Result<()> {
                 Some(from) => format!("ids from {} on are above 2^53 - 1: strings, not numbers", day(from)),
             },
         )?;
-        if let Some(SpreadText(spread)) = spread {
+        if let Some(spread) = spread {
             line("spread", cost(&layout, spread)?)?;
         }
         let ends = figures.ends.unwrap_or_default();
@@ -227,7 +226,7 @@ fn cost(layout: &Layout, spread: Spread) -> anyhow::Result<String> {
     options.spread = spread;
     let LayoutFields { sequence_bits, order, .. } = layout.fields();
     options.validate().map_err(|error| match order {
-        FieldOrder::WorkerFirst => anyhow!("{}: BITS must be 1 to {sequence_bits} for this layout", SpreadText(spread)),
+        FieldOrder::WorkerFirst => anyhow!("{}: BITS must be 1 to {sequence_bits} for this layout", spread),
         FieldOrder::SequenceFirst => error.into(),
     })?;
     let bits = match spread {

@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use anyhow::{Context, ensure};
 use unalike::storage::{SegmentStore, resize_stripes};
+use unalike_stores::StoreUrls;
 
 use crate::commands::print::print;
 use crate::config::Config;
-use crate::config::store_urls::StoreUrls;
 use crate::service::stores::open_one;
 use crate::service::tags::RAISE_MAX;
 

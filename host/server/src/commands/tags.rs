@@ -11,7 +11,6 @@ use unalike::{Format, ID_MAX};
 
 use crate::commands::arguments::TagsCommand;
 use crate::commands::import;
-use crate::commands::policies::{refill_text, step_text};
 use crate::commands::print::{PAGE, Table, print};
 use crate::config::Config;
 use crate::config::channels::ChannelConfig;
@@ -64,8 +63,8 @@ async fn run(stores: &Stores, command: TagsCommand) -> anyhow::Result<()> {
                 let defaults = TagOptions::default();
                 let options = TagOptions {
                     start,
-                    step: step.map_or(defaults.step, |step| step.0),
-                    refill: refill.map_or(defaults.refill, |refill| refill.0),
+                    step: step.unwrap_or(defaults.step),
+                    refill: refill.unwrap_or(defaults.refill),
                     mode: if ordered { Mode::Ordered } else { Mode::Buffered },
                 };
                 store.create_tag(&tag, &options).await?
@@ -74,7 +73,7 @@ async fn run(stores: &Stores, command: TagsCommand) -> anyhow::Result<()> {
         TagsCommand::Change { tag, step, refill, sub, start: _ } => {
             let name = stored_name(&tag, sub.as_deref())?;
             let before = store.tag(&name).await?;
-            let changed = change_tag(store, &name, step.map(|step| step.0), refill.map(|refill| refill.0)).await?;
+            let changed = change_tag(store, &name, step, refill).await?;
             if let Some(why) = unchanged(&before, &changed, None) {
                 eprintln!("unalike: {why}");
             }
@@ -263,7 +262,7 @@ fn tag_row(record: &TagRecord) -> [String; 7] {
         options.mode.name().to_owned(),
         options.start.to_string(),
         record.watermark.to_string(),
-        step_text(options.step),
-        refill_text(options.refill),
+        options.step.to_string(),
+        options.refill.to_string(),
     ]
 }

@@ -1,6 +1,6 @@
 //! What the configuration says of leases: where they are kept, for how long, and which worker is preferred.
 
-use anyhow::{Context, bail, ensure};
+use anyhow::{bail, ensure};
 use unalike::storage::LeaseLimits;
 use unalike::{Layout, LayoutFields};
 use unalike_stores::{StoreUrl, Tables};
@@ -27,19 +27,11 @@ pub(crate) enum LeasePlace<'a> {
 impl Config {
     /// Where leases are kept.
     pub(crate) fn lease_place(&self) -> LeasePlace<'_> {
-        match &self.leases {
-            Some(url) if !url.is_nothing() => return LeasePlace::Named(url),
-            Some(_) if self.unsafe_static_worker => return LeasePlace::Static,
-            Some(_) => return LeasePlace::Nowhere,
-            None => {}
-        }
-        let durable = match (self.store.volatile(), &self.backing) {
-            (Some(_), backing) => backing.as_ref(),
-            (None, _) => self.store.only(),
-        };
-        match durable.filter(|url| !url.is_nothing()) {
-            Some(url) => LeasePlace::Beside(url),
-            None => LeasePlace::Nowhere,
+        match self.stores().lease_place() {
+            unalike_stores::LeasePlace::Named(url) => LeasePlace::Named(url),
+            unalike_stores::LeasePlace::Beside(url) => LeasePlace::Beside(url),
+            unalike_stores::LeasePlace::Nowhere if self.unsafe_static_worker => LeasePlace::Static,
+            unalike_stores::LeasePlace::Nowhere => LeasePlace::Nowhere,
         }
     }
 
@@ -75,9 +67,6 @@ impl Config {
             )
         })?;
         let is_nothing = self.leases.as_ref().is_some_and(StoreUrl::is_nothing);
-        if let Some(url) = self.leases.as_ref().filter(|_| !is_nothing) {
-            url.lease_place().context("--leases")?;
-        }
         if self.unsafe_static_worker {
             ensure!(
                 is_nothing,

@@ -1,154 +1,16 @@
 //! The stores that the configuration names: one, or the stripes of a set, and what backs a volatile one.
 
-use std::fmt;
-
-use anyhow::{Context, bail, ensure};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use unalike::storage::ShellWord;
-use unalike_stores::{StoreUrl, durable_forms, sequence_forms};
+use unalike_stores::{StoreSet, StoreUrl};
 
 use crate::config::Config;
 
-/// A set has no more stripes than this.
-const STRIPES_MAX: usize = 1_024;
-
-/// One store, or several that number together: the stripes of a set, in this order.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct StoreUrls(Vec<StoreUrl>);
-
-impl StoreUrls {
-    /// One store.
-    pub(crate) fn one(url: &str) -> Self {
-        Self(vec![StoreUrl::new(url)])
-    }
-
-    pub(crate) fn of(urls: Vec<String>) -> Self {
-        Self(urls.into_iter().map(StoreUrl::new).collect())
-    }
-
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &StoreUrl> {
-        self.0.iter()
-    }
-
-    /// The store, if there is just one.
-    pub(crate) fn only(&self) -> Option<&StoreUrl> {
-        if let [url] = self.0.as_slice() { Some(url) } else { None }
-    }
-
-    /// The store, if it is one that may lose what it said.
-    pub(crate) fn volatile(&self) -> Option<&StoreUrl> {
-        self.only().filter(|url| url.is_volatile())
-    }
-
-    /// Checks each, and that none is there twice.
-    ///
-    /// # Errors
-    /// Says what is wrong.
-    pub(crate) fn validate(&self) -> anyhow::Result<()> {
-        ensure!(!self.0.is_empty(), "there is no store: write {} (--store)", sequence_forms());
-        ensure!(self.0.len() <= STRIPES_MAX, "there are {} stores, {STRIPES_MAX} at most are a set", self.0.len());
-        if self.only().is_none() {
-            self.refuse_volatile()?;
-        }
-        let mut places = Vec::with_capacity(self.0.len());
-        for url in &self.0 {
-            let place = url.place()?.name()?;
-            ensure!(!places.contains(&place), "the store {url:?} is given twice");
-            places.push(place);
-        }
-        Ok(())
-    }
-
-    /// # Errors
-    /// When one of them may lose what it said.
-    pub(crate) fn refuse_volatile(&self) -> anyhow::Result<()> {
-        match self.0.iter().find(|url| url.is_volatile()) {
-            None => Ok(()),
-            Some(url) => bail!(
-                "the store {url:?} is in {}, which is never one of several that number together: name only it, with the \
-                 durable store behind it (--backing)",
-                url.title()
-            ),
-        }
-    }
-}
-
-impl fmt::Display for StoreUrls {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shown: Vec<_> = self.0.iter().map(StoreUrl::to_string).collect();
-        f.write_str(&shown.join(", "))
-    }
-}
-
-impl Serialize for StoreUrls {
-    /// As it is written: one as text, several as a list.
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self.only() {
-            Some(url) => url.serialize(serializer),
-            None => self.0.serialize(serializer),
-        }
-    }
-}
-
-impl<'de> Deserialize<'de> for StoreUrls {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        #[serde(untagged, expecting = "a URL, or a list of URLs")]
-        enum OneOrMore {
-            One(StoreUrl),
-            More(Vec<StoreUrl>),
-        }
-        Ok(match OneOrMore::deserialize(deserializer)? {
-            OneOrMore::One(url) => Self(vec![url]),
-            OneOrMore::More(urls) => Self(urls),
-        })
-    }
-}
-
-/// Checks that the configuration says what backs a volatile store, and says it of no other store.
-///
-/// # Errors
-/// Says what is wrong.
-pub(crate) fn validate_backing(
-    stores: &StoreUrls,
-    leases: Option<&StoreUrl>,
-    backing: Option<&StoreUrl>,
-) -> anyhow::Result<()> {
-    let leases = leases.filter(|url| url.is_volatile());
-    let Some(volatile) = stores.volatile().or(leases) else {
-        ensure!(
-            backing.is_none(),
-            "--backing names the durable store behind a store or leases in Redis, and {stores} is not in Redis: leave it out, or \
-             name one such as redis://HOST/DATABASE (--store, --leases)"
-        );
-        return Ok(());
-    };
-    if let Some(url) = stores.volatile() {
-        ensure!(
-            !url.place()?.is_only_read(),
-            "the store {url:?} has keys that are only read: bring its tags into a store (unalike tags import --from URL)"
-        );
-    }
-    let (title, durable) = (volatile.title(), durable_forms());
-    let Some(backing) = backing else {
-        let what = if stores.volatile().is_some() { "numbers" } else { "the time of its leases" };
-        bail!(
-            "the store {volatile:?} is in {title}, which may lose what it said: name the durable store that grants it {what} \
-             (--backing {durable}), or say that there is none (--backing none), and ids are only as safe as {title} is"
-        )
-    };
-    if backing.is_nothing() {
-        return Ok(());
-    }
-    ensure!(
-        !backing.is_volatile(),
-        "the backing store {backing:?} is in {} too: it must be durable, {durable}, or none (--backing)",
-        backing.title()
-    );
-    backing.place().context("--backing").map(drop)
-}
-
 impl Config {
+    /// The stores that it names.
+    pub(crate) fn stores(&self) -> StoreSet<'_> {
+        StoreSet { stores: &self.store, backing: self.backing.as_ref(), leases: self.leases.as_ref() }
+    }
+
     /// The flags that name the store and what backs it, without passwords, as words of a shell.
     pub(crate) fn store_flags(&self) -> String {
         let flag = |name: &str, url: &StoreUrl| format!("{name} {}", ShellWord(&url.to_string()));
@@ -163,7 +25,7 @@ mod tests {
     use super::*;
     use std::path::PathBuf;
 
-    use unalike_stores::PlaceError;
+    use unalike_stores::{PlaceError, StoreUrls};
 
     use crate::config::sources::source;
 
@@ -193,11 +55,6 @@ mod tests {
             assert_eq!(url.to_string(), shown);
             assert_eq!(format!("{url:?}"), format!("{shown:?}"));
             assert_eq!(serde_json::to_value(&url).unwrap(), shown);
-            let urls = StoreUrls(vec![url.clone(), url]);
-            assert_eq!(urls.to_string(), format!("{shown}, {shown}"));
-            if let Err(error) = urls.validate() {
-                assert!(!format!("{error:?}").contains("secret"), "{error:?}");
-            }
         }
     }
 

@@ -16,11 +16,11 @@ use unalike::storage::{
 };
 use unalike::{Clock, SystemClock};
 use unalike_local::{LocalLeases, LocalOptions, StaticWorker};
-use unalike_stores::{OpenStore, Opening, Place, lease_forms};
+use unalike_stores::{LeaseSource, OpenSet, lease_forms};
 
 use crate::config::Config;
 use crate::config::leases::LeasePlace;
-use crate::service::stores::{OpenStores, Purpose};
+use crate::service::stores::Purpose;
 use crate::words::with_causes;
 
 /// How long the start of a service waits for a lease store on a server; after that it is taken to be down.
@@ -82,37 +82,23 @@ impl Leases {
     /// # Errors
     /// When it is named and cannot be used. One that is down is no error, nor is a store of the sequences that keeps
     /// no leases.
-    pub(crate) async fn open(
-        config: &Config,
-        purpose: Purpose,
-        open: &OpenStores,
-        opening: Opening,
-    ) -> anyhow::Result<Self> {
-        let (url, is_named) = match config.lease_place() {
-            LeasePlace::Named(url) => (url, true),
-            LeasePlace::Beside(url) => (url, false),
-            LeasePlace::Static => return Self::open_static(config, purpose).await,
-            LeasePlace::Nowhere => return Ok(Self { store: None, shared: None, remote: None }),
-        };
-        let failed = || format!("the store of leases {url} cannot be opened (--leases)");
-        let limits = opening.limits;
-        let place = url.lease_place().with_context(failed)?;
-        // A file is opened once. A server that is named has connections of its own.
-        let name = place.name()?;
-        let beside = if is_named && !url.is_file() { None } else { open.at(&name).map(Arc::clone) };
-        if url.is_volatile() && opening.durable.is_none() && purpose == Purpose::Serving {
+    pub(crate) async fn open(config: &Config, purpose: Purpose, open: &mut OpenSet<'_>) -> anyhow::Result<Self> {
+        if let LeasePlace::Static = config.lease_place() {
+            return Self::open_static(config, purpose).await;
+        }
+        let Some(source) = open.leases().await? else { return Ok(Self { store: None, shared: None, remote: None }) };
+        let (url, is_named, name) = (source.url().clone(), source.is_named(), source.name().to_owned());
+        let (failed, limits) = (source.failure(), config.lease_limits());
+        if source.is_unbacked() && purpose == Purpose::Serving {
             tracing::warn!(
                 "no durable store backs the leases in {url} (--backing none): two workers are kept apart by \
                  the clocks of its servers, which must be within {} ms of each other",
                 limits.max_skew_ms
             );
         }
-        let server = match beside {
-            Some(store) => Server::Beside(store),
-            None => Server::Apart(place, Box::new(opening)),
-        };
+        let server = Server::Store(source);
         if url.is_file() {
-            let store = server.connect().await.with_context(failed)?;
+            let store = server.connect().await.context(failed)?;
             return Self::behind_local_copies(store, name, config, purpose).await;
         }
         let remote = Remote::new(server, url.to_string());
@@ -120,7 +106,7 @@ impl Leases {
             let connected = tokio::time::timeout(START_MAX, remote.store.opened()).await;
             match connected.map(|connected| connected.map(drop)) {
                 Ok(Ok(())) => {}
-                Ok(Err(error)) if is_named && !error.is_retryable() => return Err(error).with_context(failed),
+                Ok(Err(error)) if is_named && !error.is_retryable() => return Err(error).context(failed),
                 Ok(Err(error)) => {
                     let error = with_causes(&error);
                     tracing::warn!(error, "the store of leases {url} cannot be used now, and will be tried again");
@@ -245,10 +231,8 @@ impl Leases {
 
 /// What keeps leases, and how to get there.
 enum Server {
-    /// The store of the sequences, by the same connections.
-    Beside(Arc<dyn OpenStore>),
-    /// A store of its own.
-    Apart(Arc<dyn Place>, Box<Opening>),
+    /// A store, that of the sequences or one of its own.
+    Store(LeaseSource),
     /// None: a worker that somebody assigned.
     Static(u32, LocalOptions),
 }
@@ -256,8 +240,7 @@ enum Server {
 impl Server {
     async fn connect(&self) -> Result<Arc<dyn LeaseStore>, StoreError> {
         match self {
-            Self::Beside(store) => Arc::clone(store).leases().await,
-            Self::Apart(place, opening) => place.connect_leases(opening).await,
+            Self::Store(source) => source.connect().await,
             Self::Static(worker, options) => Ok(Arc::new(Assigned::open(*worker, options.clone()).await?)),
         }
     }

@@ -5,15 +5,12 @@
 use std::sync::Arc;
 
 use anyhow::{Context, bail, ensure};
-use unalike::storage::{
-    LeaseLimits, PublicTags, SegmentStore, StoreError, StripedStore, TagCreation, TagRecord, validate_public,
-};
-use unalike_stores::{OpenStore, Opening, StoreUrl, UnorderedTag};
+use unalike::storage::{LeaseLimits, PublicTags, SegmentStore, StoreError, TagCreation, TagRecord, validate_public};
+use unalike_stores::{OpenStore, Opened, Opening, StoreUrl, UnorderedTag};
 
 use crate::config::Config;
 use crate::config::channels::{Declared, needs_redis};
 use crate::config::leases::LeasePlace;
-use crate::config::store_urls::StoreUrls;
 use crate::service::leases::Leases;
 use crate::service::problem::StoreKinds;
 
@@ -48,29 +45,12 @@ impl Stores {
     /// # Errors
     /// When one store cannot be used; of several, only when one is there and refuses, or none is there.
     pub(crate) async fn open(config: &Config, purpose: Purpose) -> anyhow::Result<Self> {
-        let mut opening = opening(config, purpose);
-        let mut open = OpenStores::default();
-        if let Some(volatile) = config.store.volatile() {
-            opening.durable = open.backing(config, &opening, false).await?;
-            if opening.durable.is_none() {
-                let title = volatile.title();
-                tracing::warn!(
-                    "no durable store backs {volatile} (--backing none): ids are as safe as this {title} is, and repeat \
-                     after a fail-over to a replica that was behind, or when its files are lost or restored"
-                );
-            }
-        }
-        let mut stores = Vec::new();
-        for url in config.store.iter() {
-            let store = open_place(url, &opening, config.store.only().is_none()).await?;
-            stores.push(Arc::clone(&store) as _);
-            open.add(url, store)?;
-        }
-        let segments = together(stores).await.with_context(|| cannot_open(&config.store))?;
+        let mut open = config.stores().open(opening(config, purpose)).await?;
+        let segments = open.segments().context("no store of sequences is open")?;
         // A volatile store has the durable one itself.
-        let segments = Arc::new(PublicTags::new(segments));
-        let leases = Self::open_leases(config, purpose, opening, &mut open).await?;
-        Ok(Self { segments, leases, open: open.0, is_volatile: config.store.volatile().is_some() })
+        let segments = Arc::new(PublicTags::new(Arc::clone(segments)));
+        let leases = Leases::open(config, purpose, &mut open).await?;
+        Ok(Self { segments, leases, open: open.into_stores(), is_volatile: config.store.volatile().is_some() })
     }
 
     /// Opens only the lease store.
@@ -78,21 +58,8 @@ impl Stores {
     /// # Errors
     /// When it is named and cannot be used.
     pub(crate) async fn leases_alone(config: &Config) -> anyhow::Result<Leases> {
-        let opening = opening(config, Purpose::LookingInto);
-        Self::open_leases(config, Purpose::LookingInto, opening, &mut OpenStores::default()).await
-    }
-
-    async fn open_leases(
-        config: &Config,
-        purpose: Purpose,
-        mut opening: Opening,
-        open: &mut OpenStores,
-    ) -> anyhow::Result<Leases> {
-        if config.leases.as_ref().is_some_and(StoreUrl::is_volatile) && opening.durable.is_none() {
-            // Sequences do not wait for what only leases need.
-            opening.durable = open.backing(config, &opening, true).await?;
-        }
-        Leases::open(config, purpose, open, opening).await
+        let mut open = config.stores().unopened(opening(config, Purpose::LookingInto));
+        Leases::open(config, Purpose::LookingInto, &mut open).await
     }
 
     /// The stores of sequences one by one, and what backs them.
@@ -247,7 +214,7 @@ pub(crate) async fn open_one(url: &StoreUrl, may_begin: bool) -> anyhow::Result<
         preheats: false,
         limits: LeaseLimits::default(),
     };
-    Ok(open_place(url, &opening, false).await?)
+    Ok(url.connect(&opening, false).await?)
 }
 
 /// How the configuration has stores opened.
@@ -260,61 +227,6 @@ fn opening(config: &Config, purpose: Purpose) -> Opening {
         durable: None,
         preheats: purpose == Purpose::Serving,
         limits: config.lease_limits(),
-    }
-}
-
-/// Opens the store that a URL names. One that may be down is tried again later.
-async fn open_place(url: &StoreUrl, opening: &Opening, may_be_down: bool) -> anyhow::Result<Arc<dyn OpenStore>> {
-    let failed = || format!("the store {url} cannot be opened");
-    let store = url.place()?.open(opening).await.with_context(failed)?;
-    match store.connect().await {
-        Ok(()) => {}
-        // Its stripes are left out until it is there.
-        Err(error @ StoreError::Unavailable { .. }) if may_be_down => {
-            tracing::warn!(%error, "the store {url} is down, and will be tried again");
-        }
-        Err(error) => return Err(error).with_context(failed),
-    }
-    Ok(store)
-}
-
-/// The stores that are open already.
-#[derive(Default)]
-pub(crate) struct OpenStores(Vec<Opened>);
-
-/// An open store, and where it is.
-struct Opened {
-    url: StoreUrl,
-    /// The name of its place.
-    name: String,
-    store: Arc<dyn OpenStore>,
-}
-
-impl OpenStores {
-    fn add(&mut self, url: &StoreUrl, store: Arc<dyn OpenStore>) -> anyhow::Result<()> {
-        self.0.push(Opened { url: url.clone(), name: url.place()?.name()?, store });
-        Ok(())
-    }
-
-    /// The one at this place.
-    pub(crate) fn at(&self, name: &str) -> Option<&Arc<dyn OpenStore>> {
-        self.0.iter().find(|opened| opened.name == name).map(|opened| &opened.store)
-    }
-
-    /// What backs a volatile store, opened unless it is open. One that may be down is tried again later.
-    async fn backing(
-        &mut self,
-        config: &Config,
-        opening: &Opening,
-        may_be_down: bool,
-    ) -> anyhow::Result<Option<Arc<dyn SegmentStore>>> {
-        let Some(url) = config.backing.as_ref().filter(|url| !url.is_nothing()) else { return Ok(None) };
-        if let Some(store) = self.at(&url.place()?.name()?) {
-            return Ok(Some(Arc::clone(store) as _));
-        }
-        let store = open_place(url, opening, may_be_down).await.context("--backing")?;
-        self.add(url, Arc::clone(&store))?;
-        Ok(Some(store))
     }
 }
 
@@ -332,18 +244,4 @@ pub(crate) fn kinds(config: &Config) -> StoreKinds {
         LeasePlace::Static | LeasePlace::Nowhere => None,
     };
     StoreKinds { sequences: sequences.join(", "), leases }
-}
-
-fn cannot_open(urls: &StoreUrls) -> String {
-    format!("the store {urls} cannot be opened")
-}
-
-/// One store, or several as the stripes of one set.
-async fn together(mut stores: Vec<Arc<dyn SegmentStore>>) -> Result<Arc<dyn SegmentStore>, StoreError> {
-    if stores.len() == 1
-        && let Some(store) = stores.pop()
-    {
-        return Ok(store);
-    }
-    Ok(Arc::new(StripedStore::open(stores).await?))
 }

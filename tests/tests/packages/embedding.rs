@@ -1,5 +1,5 @@
-//! Programs that do not take the library as it comes: without wasmtime, with a wasmtime host of their own, or with
-//! another wasmtime.
+//! Programs that do not take the library as it comes: without wasmtime, with a wasmtime host of their own, with another
+//! wasmtime, or in C.
 
 #![expect(clippy::panic_in_result_fn, reason = "a test that cannot go on fails")]
 
@@ -54,6 +54,20 @@ fn the_native_core_brings_no_wasmtime() -> Result<()> {
     assert!(wasm.is_empty(), "{wasm:?}");
     assert!(native.contains("unalike-core v"), "{native}");
     assert!(tree(&[])?.lines().any(|line| is_of_wasm(&line)), "the component is the default");
+    Ok(())
+}
+
+/// The header says what the source does, word for word.
+#[test]
+fn the_header_of_the_c_library_is_made_from_its_source() -> Result<()> {
+    let arguments = ["run", "--quiet", "--locked", "--manifest-path", "tests/header/Cargo.toml", "--target-dir"];
+    let made = output(cargo(&arguments).arg(below_target("header")?))?;
+    let path = workspace().join("host/bindings/include/unalike.h");
+    ensure!(
+        fs::read_to_string(path)? == made,
+        "host/bindings/include/unalike.h does not say what src/c.rs does: cargo run --manifest-path \
+         tests/header/Cargo.toml > host/bindings/include/unalike.h makes it anew"
+    );
     Ok(())
 }
 

@@ -1,0 +1,119 @@
+//! The one error of the surface.
+
+use std::error::Error;
+use std::fmt;
+
+use unalike::ErrorKind;
+use unalike::storage::{StoreError, with_causes};
+use unalike_stores::PlaceError;
+
+/// What is wrong with options is said in less.
+const MESSAGE_CHARS_MAX: usize = 2_000;
+
+/// Why a call brought nothing, as any language can show it. No id was handed out twice for it, and no message shows a
+/// password.
+///
+/// ```
+/// use unalike_bindings::HostOptions;
+/// let failure = HostOptions::read(r#"{"stor": "sqlite://ids.sqlite"}"#).unwrap_err();
+/// assert_eq!(failure.kind, "options");
+/// assert!(failure.message.contains("unknown field `stor`"), "{failure}");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Failure {
+    /// A word for it, as [`unalike::ErrorKind::name`] has it, such as `timeout` or `store`; `options` where what was
+    /// given cannot be used, and `nested` where a call that waits was made in a callback.
+    pub kind: &'static str,
+    /// Whether the same call may succeed later.
+    pub is_retryable: bool,
+    /// Whether a store is known to have granted numbers, or may have, that nobody received: they are a gap then.
+    pub may_have_granted: bool,
+    /// After how many milliseconds it may succeed, where that is known.
+    pub retry_after_ms: Option<u64>,
+    /// What happened, which value, what to do. With its causes.
+    pub message: String,
+}
+
+impl Failure {
+    /// What was given cannot be used.
+    pub(crate) fn options(what: impl Into<String>) -> Self {
+        Self::of("options", what)
+    }
+
+    /// A fault of the library.
+    pub(crate) fn panicked() -> Self {
+        Self::of(
+            "panic",
+            "the library failed, which is a fault of its own: please report it with what it wrote to the standard error",
+        )
+    }
+
+    /// The same with what failed by it.
+    pub(crate) fn of_what(mut self, what: &str) -> Self {
+        self.message = format!("{what}: {}", self.message);
+        self
+    }
+
+    /// One that lasts until somebody acts.
+    pub(crate) fn of(kind: &'static str, what: impl Into<String>) -> Self {
+        let mut message = what.into();
+        // Some of what is given may be in it, as long as that is.
+        if let Some((end, _)) = message.char_indices().nth(MESSAGE_CHARS_MAX) {
+            message.truncate(end);
+            message.push_str("..");
+        }
+        Self { kind, is_retryable: false, may_have_granted: false, retry_after_ms: None, message }
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl Error for Failure {}
+
+impl From<unalike::Error> for Failure {
+    fn from(error: unalike::Error) -> Self {
+        Self {
+            kind: error.kind().name(),
+            is_retryable: error.is_retryable(),
+            may_have_granted: match error.kind() {
+                ErrorKind::GrantRefused { .. } | ErrorKind::Rebuilt { .. } => true,
+                _ => error.store_error().is_some_and(StoreError::may_have_granted),
+            },
+            retry_after_ms: error.retry_after_ms(),
+            message: with_causes(&error),
+        }
+    }
+}
+
+impl From<PlaceError> for Failure {
+    fn from(error: PlaceError) -> Self {
+        let message = with_causes(&error);
+        match said_by_store(&error) {
+            Some(said) => Self {
+                kind: "store",
+                is_retryable: said.is_retryable(),
+                may_have_granted: said.may_have_granted(),
+                retry_after_ms: said.is_retryable().then_some(1_000),
+                message,
+            },
+            None => Self::options(message),
+        }
+    }
+}
+
+/// What a store says of itself, at whatever depth; none where it is the URL that cannot be used.
+fn said_by_store<'e>(mut error: &'e (dyn Error + 'static)) -> Option<&'e StoreError> {
+    loop {
+        if let Some(PlaceError::Store(said)) = error.downcast_ref() {
+            return Some(said);
+        }
+        if let Some(said) = error.downcast_ref() {
+            return Some(said);
+        }
+        error = error.source()?;
+    }
+}

@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { execFile, spawn } from 'node:child_process';
-import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { mkdtemp, readFile, readdir, rm } from 'node:fs/promises';
 import http from 'node:http';
 import net from 'node:net';
 import { tmpdir } from 'node:os';
@@ -22,6 +22,22 @@ export async function folderOf(t) {
   const folder = await mkdtemp(join(tmpdir(), 'unalike-node-'));
   t.after(() => rm(folder, { recursive: true, force: true }));
   return folder;
+}
+
+/** Stops a child where it is until SIGCONT: nothing answers any more. A thread that runs just now may go on for a moment. */
+export async function stopped(child) {
+  child.kill('SIGSTOP');
+  const tasks = `/proc/${child.pid}/task`;
+  const runs = async () => {
+    const stats = (await readdir(tasks)).map((task) => readFile(`${tasks}/${task}/stat`, 'utf8'));
+    // The state follows the name, which is in brackets.
+    return (await Promise.all(stats)).some((stat) => !stat.slice(stat.lastIndexOf(')')).startsWith(') T'));
+  };
+  const deadline = performance.now() + 60_000;
+  while (await runs()) {
+    assert.ok(performance.now() < deadline, `the process ${child.pid} does not stop`);
+    await new Promise((resolve) => setTimeout(resolve, 1));
+  }
 }
 
 /** A port that was free a moment ago. */

@@ -11,6 +11,7 @@ import { MysqlStore } from '../dist/mysql.js';
 import { ServerFacts, StoreRecord, markIn, namesCluster } from '../dist/mysql-server.js';
 import { bound, SQL } from '../dist/mysql-sql.js';
 import { ID_MAX, StoreError, SUB_SEPARATOR } from '../dist/store.js';
+import { stopped } from './fixtures.mjs';
 import { dump, eventually, freshDatabase, load, lock, MariaDb, Proxy, query, required, setClock } from './mariadb.mjs';
 
 const run = promisify(execFile);
@@ -593,7 +594,7 @@ describe('a server that fails', () => {
     const server = own(t, await MariaDb.start());
     const store = await open(`${server.url()}?connect-timeout-ms=2000&request-timeout-ms=3000`);
     const before = await store.allocate('order', 10n, 0n);
-    server.process.kill('SIGSTOP');
+    await stopped(server.process);
     const lost = await failure(store.allocate('order', 10n, 0n), 'outcome-unknown', 'unavailable');
     assert.match(lost.message, /no answer within 3000 ms|no connection within 2000 ms/);
     assert.match(

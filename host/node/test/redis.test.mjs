@@ -19,7 +19,7 @@ import { readRedisUrl } from '../dist/redis-url.js';
 import { RedisStore } from '../dist/redis.js';
 import { NamespaceBinding } from '../dist/lease-rules.js';
 import { SqliteStore } from '../dist/sqlite.js';
-import { folderOf, freePort, needed } from './fixtures.mjs';
+import { folderOf, freePort, needed, stopped } from './fixtures.mjs';
 import { CuttingProxy, RedisProcess, Switched } from './redis-servers.mjs';
 
 // Every new SQLite file warns that it is one.
@@ -426,7 +426,7 @@ test('a request that gets no answer ends in time, and what it granted is burnt',
   const clients = async () => (await redis.ask('CLIENT', 'LIST')).match(/cmd=evalsha/g)?.length ?? 0;
   assert.equal(await clients(), 1);
   const { child } = redis;
-  child.kill('SIGSTOP');
+  await stopped(child);
   await assert.rejects(store.allocate('order', 1n, 0n), kind('outcome-unknown', /200 ms/));
   await assert.rejects(store.allocate('order', 1n, 0n), kind('unavailable', /no connection/));
   child.kill('SIGCONT');

@@ -266,7 +266,7 @@ test('requests of one isolate share what is buffered, and those that go away lea
   await ask('/hang?after=1');
   const leaving = new AbortController();
   const left = ask('/slow?tag=gone', { signal: leaving.signal }).catch((error) => error.name);
-  await ask('/latency?ms=31');
+  await ask('/hanging');
   const others = Array.from({ length: 5 }, () => ask('/slow?tag=gone'));
   leaving.abort();
   assert.equal(await left, 'AbortError');
@@ -275,7 +275,7 @@ test('requests of one isolate share what is buffered, and those that go away lea
   // One that is cut, with all that it began.
   await ask('/hang?after=1');
   const cut = ask('/slow?tag=cut&leave=200').catch(({ status }) => status);
-  await ask('/latency?ms=30');
+  await ask('/hanging');
   const rest = await Promise.all(Array.from({ length: 5 }, () => ask('/slow?tag=cut')));
   assert.equal(await cut, 500);
   assert.equal(new Set(rest.map(({ id }) => id)).size, 5);
@@ -313,7 +313,7 @@ test('the rounds of an ordered tag go on when whoever followed them goes away', 
   await ask('/hang?after=1');
   const leaving = new AbortController();
   const left = take({ signal: leaving.signal }).catch((error) => error.name);
-  await ask('/latency?ms=20');
+  await ask('/hanging');
   const others = [take(), take()];
   leaving.abort();
   assert.equal(await left, 'AbortError');

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import signal
 import socket
 import ssl
 import subprocess
@@ -15,6 +16,19 @@ from pathlib import Path
 from typing import Any, Optional
 
 LIMIT_S = 60.0
+
+
+def stop(process: subprocess.Popen[Any]) -> None:
+    """Stops a child where it is until SIGCONT: nothing answers. A thread that runs just now may go on for a moment."""
+    process.send_signal(signal.SIGSTOP)
+    deadline = time.monotonic() + 60
+    # The state follows the name, which is in brackets.
+    while any(
+        not stat.read_text().rpartition(")")[2].lstrip().startswith("T")
+        for stat in Path(f"/proc/{process.pid}/task").glob("*/stat")
+    ):
+        assert time.monotonic() < deadline, f"the process {process.pid} does not stop"
+        time.sleep(0.001)
 
 
 def binary() -> str:

@@ -22,6 +22,7 @@ from urllib.parse import quote
 import pymysql
 import pytest
 from mariadb import MariaDb, Proxy, dump, eventually, fresh_database, load, new_directory, query, required, set_clock
+from servers import stop
 
 from unalike.mysql import MysqlStore
 from unalike.mysql_server import NoIdentity, ServerFacts, StoreRecord, mark_in, names_cluster
@@ -568,7 +569,8 @@ class TestFailures:
         with MariaDb() as server:
             store = store_at(f"{server.url()}?connect-timeout-ms=2000&request-timeout-ms=3000")
             before = store.allocate("order", 10, 0)
-            server.send(signal.SIGSTOP)
+            assert server.process is not None
+            stop(server.process)
             late = "no answer within 3000 ms|no connection within 2000 ms"
             with failure("outcome-unknown", "unavailable", match=late):
                 store.allocate("order", 10, 0)

@@ -22,7 +22,7 @@ from typing import Any, Optional
 
 import pytest
 from redis_servers import CuttingProxy, RedisProcess, Switched, eventually, free_port, until
-from servers import binary
+from servers import binary, stop
 
 from unalike.lease_rules import NamespaceBinding
 from unalike.memory import MemoryStore
@@ -401,7 +401,7 @@ def test_a_request_without_an_answer_ends_and_its_grant_is_burnt(shared: Shared)
         return str(redis.ask("CLIENT", "LIST")).count("cmd=evalsha")
 
     before = clients()
-    redis.process.send_signal(signal.SIGSTOP)
+    stop(redis.process)
     with fails("outcome-unknown"):
         store.allocate("order", 1, 0)
     redis.process.send_signal(signal.SIGCONT)

@@ -58,6 +58,13 @@ const PATHS = {
     slow.hangs.add(slow.calls + Number(after));
     return {};
   },
+  /** Answers once the grant that never comes was asked for. */
+  async hanging() {
+    while (slow.calls < Math.max(...slow.hangs)) {
+      await new Promise((resolve) => setTimeout(resolve, 5));
+    }
+    return {};
+  },
   async latency({ ms }) {
     slow.latencyMs = Number(ms);
     return {};

@@ -106,6 +106,13 @@ const UNRUN: &[(&str, &str, Option<&str>)] = &[
     ("wkg oci push registry.example/unalike/ids:0.1.0 component/unalike-ids.wasm", WKG, None),
     ("wkg oci push registry.example/unalike/core:0.1.0 component/unalike.wasm", WKG, None),
     ("wkg oci push registry.example/unalike/formats:0.1.0 component/unalike-formats.wasm", WKG, None),
+    ("cargo build --release -p unalike-bindings", C_LIBRARY, None),
+    (
+        "cc -o first host/bindings/examples/first.c -I host/bindings/include -L target/release -lunalike_bindings",
+        C_LIBRARY,
+        None,
+    ),
+    ("LD_LIBRARY_PATH=target/release ./first", C_LIBRARY, None),
     ("tests/run", "it is what runs this test", None),
     ("cargo bench --workspace", "measurements of hours", None),
     ("cargo run --locked -p unalike-vectors -- write", "it writes files of the repository; a test compares them", None),
@@ -161,6 +168,9 @@ const RELEASE: &str = "the tests in `release` make the files, and `host/server/p
 
 /// Why what installs the packages of other hosts is not run here.
 const PACKAGES: &str = "the test program `hosts` installs the packages of this build and runs their suites";
+
+/// Why the C library is not built here.
+const C_LIBRARY: &str = "the test program `bindings` compiles and runs it, with the library that is built already";
 
 /// Why programs that embed the component are not run here.
 const EMBEDDING: &str = "the tests in `embedding` build and run these programs";

@@ -5,6 +5,7 @@
 
 use core::{fmt, str::FromStr};
 
+use crate::policy_text::whole;
 use crate::{FieldOrder, InstantError, Layout, LayoutError, LayoutFields, instant};
 
 /// Which part of a text keeps it from being a layout.
@@ -120,16 +121,11 @@ type Width = (Option<u8>, u8);
 
 fn widths(word: &str) -> Option<[Width; 3]> {
     let mut widths = word.split('/').map(|width| match width.split_once('+') {
-        None => Some((None, bits(width)?)),
-        Some((datacenter, worker)) => Some((Some(bits(datacenter)?), bits(worker)?)),
+        None => Some((None, whole(width)?)),
+        Some((datacenter, worker)) => Some((Some(whole(datacenter)?), whole(worker)?)),
     });
     let three = [widths.next()??, widths.next()??, widths.next()??];
     if widths.next().is_none() { Some(three) } else { None }
-}
-
-/// Digits alone: `u8` would take a sign, too.
-fn bits(text: &str) -> Option<u8> {
-    if text.bytes().all(|byte| byte.is_ascii_digit()) { text.parse().ok() } else { None }
 }
 
 fn tick(number: &str, unit: &str) -> Option<u32> {

@@ -154,11 +154,9 @@ impl FromStr for ClockPolicy {
         if text == "reject" {
             return Ok(Self::Reject);
         }
-        let (word, number) = text.split_once(':').ok_or(PolicyTextError::Clock)?;
-        let max_ms = whole(number).filter(|max_ms| BEHIND_MAX_MS.contains(max_ms)).ok_or(PolicyTextError::Clock)?;
-        match word {
-            "wait" => Ok(Self::Wait { max_ms }),
-            "keep" => Ok(Self::Keep { max_ms }),
+        match figure(text) {
+            Some(("wait", max_ms)) if BEHIND_MAX_MS.contains(&max_ms) => Ok(Self::Wait { max_ms }),
+            Some(("keep", max_ms)) if BEHIND_MAX_MS.contains(&max_ms) => Ok(Self::Keep { max_ms }),
             _ => Err(PolicyTextError::Clock),
         }
     }
@@ -189,11 +187,9 @@ impl FromStr for Spread {
         if text == "none" {
             return Ok(Self::None);
         }
-        let (word, number) = text.split_once(':').ok_or(PolicyTextError::Spread)?;
-        let bits = whole(number).and_then(|bits| u8::try_from(bits).ok()).ok_or(PolicyTextError::Spread)?;
-        match word {
-            "rotating" => Ok(Self::Rotating { bits }),
-            "random" => Ok(Self::Random { bits }),
+        match figure(text) {
+            Some(("rotating", bits)) => Ok(Self::Rotating { bits }),
+            Some(("random", bits)) => Ok(Self::Random { bits }),
             _ => Err(PolicyTextError::Spread),
         }
     }
@@ -209,8 +205,14 @@ impl fmt::Display for Spread {
     }
 }
 
-/// Digits alone: `u64` would take a sign, too.
-fn whole(text: &str) -> Option<u64> {
+/// `WORD:NUMBER`
+fn figure<T: FromStr>(text: &str) -> Option<(&str, T)> {
+    let (word, number) = text.split_once(':')?;
+    Some((word, whole(number)?))
+}
+
+/// Digits alone: `parse` would take a sign, too.
+pub(crate) fn whole<T: FromStr>(text: &str) -> Option<T> {
     if text.bytes().all(|byte| byte.is_ascii_digit()) { text.parse().ok() } else { None }
 }
 

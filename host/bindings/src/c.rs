@@ -23,16 +23,10 @@ use crate::{Failure, Host, HostOptions, SequenceOptionsText, SnowflakeOptionsTex
 pub struct unalike_ids(Arc<Host>);
 
 /// The ids of a tag. All threads may share it.
-pub struct unalike_sequence {
-    host: Arc<Host>,
-    sequence: Sequence,
-}
+pub struct unalike_sequence(Handle<Sequence>);
 
 /// The ids of a lease namespace. All threads may share it.
-pub struct unalike_snowflake {
-    host: Arc<Host>,
-    snowflake: Snowflake,
-}
+pub struct unalike_snowflake(Handle<Snowflake>);
 
 /// Why a call brought nothing. Free it with `unalike_error_free`.
 pub struct unalike_error {
@@ -264,9 +258,9 @@ pub unsafe extern "C" fn unalike_sequence_open(
             (text(tag, "tag")?, text_or_none(sub, "sub")?, text_or_none(options, "options")?.unwrap_or_default())
         };
         let host = Arc::clone(&ids.0);
-        let sequence = host.sequence(tag, sub, &SequenceOptionsText::read(options)?)?;
+        let generator = host.sequence(tag, sub, &SequenceOptionsText::read(options)?)?;
         // SAFETY: the caller's word.
-        unsafe { place.write(Box::into_raw(Box::new(unalike_sequence { host, sequence }))) };
+        unsafe { place.write(Box::into_raw(Box::new(unalike_sequence(Handle { host, generator })))) };
         Ok(())
     })
 }
@@ -289,9 +283,9 @@ pub unsafe extern "C" fn unalike_snowflake_open(
         // SAFETY: the caller's word.
         let (namespace, options) = unsafe { (text(namespace, "namespace")?, text(options, "options")?) };
         let host = Arc::clone(&ids.0);
-        let snowflake = host.snowflake(namespace, &SnowflakeOptionsText::read(options)?)?;
+        let generator = host.snowflake(namespace, &SnowflakeOptionsText::read(options)?)?;
         // SAFETY: the caller's word.
-        unsafe { place.write(Box::into_raw(Box::new(unalike_snowflake { host, snowflake }))) };
+        unsafe { place.write(Box::into_raw(Box::new(unalike_snowflake(Handle { host, generator })))) };
         Ok(())
     })
 }
@@ -322,17 +316,8 @@ pub unsafe extern "C" fn unalike_snowflake_free(snowflake: *mut unalike_snowflak
 /// `sequence` is open, and `id` may be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unalike_sequence_next(sequence: *const unalike_sequence, id: *mut u64) -> *mut unalike_error {
-    answer(|| {
-        // SAFETY: the caller's word.
-        let (handle, id) = (unsafe { given(sequence, "sequence") }?, Place::new(id, "id")?);
-        let next = match handle.sequence.try_next()? {
-            Some(next) => next,
-            None => waiting("unalike_sequence_next", || Ok(handle.sequence.next_blocking()?))?,
-        };
-        // SAFETY: the caller's word.
-        unsafe { id.write(next) };
-        Ok(())
-    })
+    // SAFETY: the caller's word.
+    answer(|| unsafe { given(sequence, "sequence")?.0.next(&Place::new(id, "id")?) })
 }
 
 /// The next id if there is one without waiting, or 0. Where there is none, the store has been asked for more, and
@@ -343,7 +328,7 @@ pub unsafe extern "C" fn unalike_sequence_next(sequence: *const unalike_sequence
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unalike_sequence_try_next(sequence: *const unalike_sequence) -> u64 {
     // SAFETY: the caller's word.
-    let next = caught(|| Ok(unsafe { given(sequence, "sequence") }?.sequence.try_next()?));
+    let next = caught(|| Ok(unsafe { given(sequence, "sequence") }?.0.generator.try_next()?));
     next.ok().flatten().unwrap_or(0)
 }
 
@@ -358,13 +343,8 @@ pub unsafe extern "C" fn unalike_sequence_take(
     count: u32,
     ids: *mut u64,
 ) -> *mut unalike_error {
-    answer(|| {
-        // SAFETY: the caller's word.
-        let handle = unsafe { given(sequence, "sequence") }?;
-        let room = Room::new(ids, count)?;
-        room.fill(&waiting("unalike_sequence_take", || Ok(handle.sequence.take_blocking(count)?))?);
-        Ok(())
-    })
+    // SAFETY: the caller's word.
+    answer(|| unsafe { given(sequence, "sequence") }?.0.take(&Room::new(ids, count)?))
 }
 
 /// The next id of a snowflake generator; waits where there is none yet, at most `wait_max_ms`.
@@ -376,17 +356,8 @@ pub unsafe extern "C" fn unalike_snowflake_next(
     snowflake: *const unalike_snowflake,
     id: *mut u64,
 ) -> *mut unalike_error {
-    answer(|| {
-        // SAFETY: the caller's word.
-        let (handle, id) = (unsafe { given(snowflake, "snowflake") }?, Place::new(id, "id")?);
-        let next = match handle.snowflake.try_next()? {
-            Some(next) => next,
-            None => waiting("unalike_snowflake_next", || Ok(handle.snowflake.next_blocking()?))?,
-        };
-        // SAFETY: the caller's word.
-        unsafe { id.write(next) };
-        Ok(())
-    })
+    // SAFETY: the caller's word.
+    answer(|| unsafe { given(snowflake, "snowflake")?.0.next(&Place::new(id, "id")?) })
 }
 
 /// The next id of a snowflake generator if there is one without waiting, or 0.
@@ -396,7 +367,7 @@ pub unsafe extern "C" fn unalike_snowflake_next(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn unalike_snowflake_try_next(snowflake: *const unalike_snowflake) -> u64 {
     // SAFETY: the caller's word.
-    let next = caught(|| Ok(unsafe { given(snowflake, "snowflake") }?.snowflake.try_next()?));
+    let next = caught(|| Ok(unsafe { given(snowflake, "snowflake") }?.0.generator.try_next()?));
     next.ok().flatten().unwrap_or(0)
 }
 
@@ -411,13 +382,8 @@ pub unsafe extern "C" fn unalike_snowflake_take(
     count: u32,
     ids: *mut u64,
 ) -> *mut unalike_error {
-    answer(|| {
-        // SAFETY: the caller's word.
-        let handle = unsafe { given(snowflake, "snowflake") }?;
-        let room = Room::new(ids, count)?;
-        room.fill(&waiting("unalike_snowflake_take", || Ok(handle.snowflake.take_blocking(count)?))?);
-        Ok(())
-    })
+    // SAFETY: the caller's word.
+    answer(|| unsafe { given(snowflake, "snowflake") }?.0.take(&Room::new(ids, count)?))
 }
 
 /// `unalike_sequence_take` without a wait: `done` is told when all of them are in `ids`, the first one with it. Where
@@ -435,12 +401,8 @@ pub unsafe extern "C" fn unalike_sequence_take_async(
     context: *mut c_void,
 ) {
     let Some(call) = Call::new(done, context) else { return };
-    call.begin(|| {
-        // SAFETY: the caller's word.
-        let (handle, room) = (unsafe { given(sequence, "sequence") }?, Room::new(ids, count)?);
-        let sequence = handle.sequence.clone();
-        Ok((&handle.host, room, async move { sequence.take(count).await }))
-    });
+    // SAFETY: the caller's word.
+    call.begin(|| Ok((&unsafe { given(sequence, "sequence") }?.0, Room::new(ids, count)?)));
 }
 
 /// `unalike_snowflake_take` without a wait: `done` is told when all of them are in `ids`, the first one with it. Where
@@ -458,13 +420,75 @@ pub unsafe extern "C" fn unalike_snowflake_take_async(
     context: *mut c_void,
 ) {
     let Some(call) = Call::new(done, context) else { return };
-    call.begin(|| {
-        // SAFETY: the caller's word.
-        let (handle, room) = (unsafe { given(snowflake, "snowflake") }?, Room::new(ids, count)?);
-        let snowflake = handle.snowflake.clone();
-        Ok((&handle.host, room, async move { snowflake.take(count).await }))
-    });
+    // SAFETY: the caller's word.
+    call.begin(|| Ok((&unsafe { given(snowflake, "snowflake") }?.0, Room::new(ids, count)?)));
 }
+
+/// A generator, and what it lives in.
+struct Handle<G> {
+    host: Arc<Host>,
+    generator: G,
+}
+
+impl<G: Generator> Handle<G> {
+    /// # Safety
+    /// The caller gave a place that may be written to.
+    unsafe fn next(&self, id: &Place<u64>) -> Result<(), Failure> {
+        let next = match self.generator.try_next()? {
+            Some(next) => next,
+            None => waiting(G::NEXT, || Ok(self.generator.next_blocking()?))?,
+        };
+        // SAFETY: the caller's word.
+        unsafe { id.write(next) };
+        Ok(())
+    }
+
+    fn take(&self, room: &Room) -> Result<(), Failure> {
+        let count = room.count;
+        room.fill(&waiting(G::TAKE, || Ok(self.generator.take_blocking(count)?))?);
+        Ok(())
+    }
+}
+
+/// What sequences and snowflakes have in common.
+trait Generator: Clone + Send + Sync + 'static {
+    /// The calls that may wait, as C names them.
+    const NEXT: &str;
+    const TAKE: &str;
+
+    fn try_next(&self) -> Result<Option<u64>, unalike::Error>;
+    fn next_blocking(&self) -> Result<u64, unalike::Error>;
+    fn take_blocking(&self, count: u32) -> Result<Batch, unalike::Error>;
+    fn take(&self, count: u32) -> impl Future<Output = Result<Batch, unalike::Error>> + Send;
+}
+
+macro_rules! generator {
+    ($type:ty, $next:literal, $take:literal) => {
+        impl Generator for $type {
+            const NEXT: &str = $next;
+            const TAKE: &str = $take;
+
+            fn try_next(&self) -> Result<Option<u64>, unalike::Error> {
+                self.try_next()
+            }
+
+            fn next_blocking(&self) -> Result<u64, unalike::Error> {
+                self.next_blocking()
+            }
+
+            fn take_blocking(&self, count: u32) -> Result<Batch, unalike::Error> {
+                self.take_blocking(count)
+            }
+
+            fn take(&self, count: u32) -> impl Future<Output = Result<Batch, unalike::Error>> + Send {
+                self.take(count)
+            }
+        }
+    };
+}
+
+generator!(Sequence, "unalike_sequence_next", "unalike_sequence_take");
+generator!(Snowflake, "unalike_snowflake_next", "unalike_snowflake_take");
 
 /// Where the caller wants so many ids.
 struct Room {
@@ -523,11 +547,8 @@ impl Call {
     }
 
     /// Ends when the batch is there, for which the host lasts, or at once where there will be none.
-    fn begin<'h, B>(self, asked: impl FnOnce() -> Result<(&'h Arc<Host>, Room, B), Failure>)
-    where
-        B: Future<Output = Result<Batch, unalike::Error>> + Send + 'static,
-    {
-        let (host, room, batch) = match caught(asked) {
+    fn begin<'h, G: Generator>(self, asked: impl FnOnce() -> Result<(&'h Handle<G>, Room), Failure>) {
+        let (Handle { host, generator }, room) = match caught(asked) {
             Ok(asked) => asked,
             Err(failure) => return self.end(Err(failure)),
         };
@@ -535,9 +556,9 @@ impl Call {
             let what = "it was opened before this process was forked: open it again in the child";
             return self.end(Err(Failure::of("forked", what)));
         }
-        let kept = Arc::clone(host);
+        let (kept, generator) = (Arc::clone(host), generator.clone());
         let told = async move {
-            let came_to = batch.await.map_err(Failure::from);
+            let came_to = generator.take(room.count).await.map_err(Failure::from);
             self.end(came_to.map(|batch| room.fill(&batch)));
             drop(kept);
         };

@@ -11,7 +11,8 @@
 //!
 //! A child of a fork inherits SQLite's memory, which says that this process holds the locks by which others see that
 //! the file is in use: they are the parent's, and go with it. And a mutex of SQLite's that a thread had taken stays
-//! taken in the child. So no child opens a store while its parent has one open.
+//! taken in the child. So no child opens a store while its parent has one open. Nor does another copy of this library
+//! in the same process: see [`Mark`].
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -21,7 +22,11 @@ use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions as _, Connection as _, SqliteConnection};
 use unalike_storage::{Openings, StoreError};
 
+use crate::copies::Mark;
 use crate::error::open_error;
+
+/// So many links are followed, as by Linux.
+const LINKS_MAX: usize = 40;
 
 /// The stores that this process has open.
 static OPENINGS: Openings = Openings::new();
@@ -34,7 +39,11 @@ pub(crate) struct Held {
     /// What had these names when the store was opened.
     files: OnceLock<[File; 3]>,
     anchor: Mutex<Option<SqliteConnection>>,
+    mark: Mark,
+    /// Closing has begun.
     is_closed: AtomicBool,
+    /// It has ended. Whoever comes meanwhile waits.
+    has_closed: tokio::sync::Mutex<bool>,
 }
 
 /// What tells a file from any other, whatever its name.
@@ -56,9 +65,17 @@ impl Held {
             ))
         })?;
         // SQLite keeps the other two beside the file itself, wherever a symbolic link to it is.
-        let file = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let file = resolved(path);
+        let mark = Mark::set(&file).inspect_err(|_| OPENINGS.end())?;
         let paths = [path.to_owned(), beside(&file, "-wal"), beside(&file, "-shm")];
-        Ok(Self { paths, files: OnceLock::new(), anchor: Mutex::default(), is_closed: AtomicBool::new(false) })
+        Ok(Self {
+            paths,
+            files: OnceLock::new(),
+            anchor: Mutex::default(),
+            mark,
+            is_closed: AtomicBool::new(false),
+            has_closed: tokio::sync::Mutex::default(),
+        })
     }
 
     /// Holds on to the files as they are now, of a store that is in write-ahead mode.
@@ -67,9 +84,19 @@ impl Held {
         check_mount(&self.paths[0])?;
         let mut anchor = connect.connect().await.map_err(failed)?;
         // A connection opens the log, and its index, when it first reads.
-        sqlx::query("SELECT id FROM store").fetch_all(&mut anchor).await.map_err(failed)?;
-        let [file, log, index] = self.paths.each_ref().map(|path| look_at(path));
-        let files = [file?, log?, index?];
+        let read = sqlx::query("SELECT id FROM store").fetch_all(&mut anchor).await.map_err(failed);
+        let looks = read.and_then(|_| {
+            let [file, log, index] = self.paths.each_ref().map(|path| look_at(path));
+            Ok([file?, log?, index?])
+        });
+        let files = match looks {
+            Ok(files) => files,
+            Err(error) => {
+                // One that is dropped is closed later, after others were let in.
+                let _ = anchor.close().await;
+                return Err(error);
+            }
+        };
         *self.anchor.lock().unwrap_or_else(PoisonError::into_inner) = Some(anchor);
         let held = self.files.get_or_init(|| files);
         assert_eq!(*held, files, "a store is opened once");
@@ -93,16 +120,31 @@ impl Held {
 
     /// Lets go, when no other connection is needed any more.
     pub(crate) async fn close(&self) {
+        self.is_closed.store(true, Ordering::Release);
+        let mut has_closed = self.has_closed.lock().await;
         let anchor = self.anchor.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let was_closed = self.is_closed.swap(true, Ordering::AcqRel);
         if let Some(anchor) = anchor {
             // What it held is on the disk already.
             let _ = anchor.close().await;
         }
-        if !was_closed {
+        if !std::mem::replace(&mut *has_closed, true) {
+            self.mark.remove();
             OPENINGS.end();
         }
     }
+}
+
+/// The file that SQLite opens by a path. A link may lead to one that is still to be made.
+fn resolved(path: &Path) -> PathBuf {
+    let mut path = path.to_owned();
+    for _ in 0..LINKS_MAX {
+        if let Ok(found) = std::fs::canonicalize(&path) {
+            return found;
+        }
+        let Ok(target) = std::fs::read_link(&path) else { break };
+        path = path.parent().unwrap_or(Path::new("/")).join(target);
+    }
+    path
 }
 
 /// The name of one of the two files that SQLite keeps beside its own.

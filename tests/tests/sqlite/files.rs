@@ -71,6 +71,23 @@ async fn assert_refused_untouched(path: &Path, word: &str) -> StoreError {
     error
 }
 
+/// SQLite makes the file that the links lead to, and its log beside that.
+#[tokio::test]
+async fn links_to_a_file_that_is_still_to_be_made_are_followed() {
+    let directory = directory();
+    let (file, link, to_link) = ("data/ids.sqlite", directory.path().join("link"), directory.path().join("to-link"));
+    fs::create_dir(directory.path().join("data")).expect("a directory");
+    std::os::unix::fs::symlink(file, &link).expect("a link");
+    std::os::unix::fs::symlink("link", &to_link).expect("a link");
+    for path in [to_link, link, directory.path().join(file)] {
+        let store = open(&path).await.expect("the file is made, or found");
+        store.allocate("order", 10, 0).await.expect("numbers");
+        store.close().await;
+    }
+    let store = open(&directory.path().join(file)).await.expect("the file is found");
+    assert_eq!(store.allocate("order", 10, 0).await.expect("numbers").start, 31);
+}
+
 #[tokio::test]
 async fn a_file_that_was_deleted_without_its_log_is_not_made_again() {
     let directory = TempDir::new().unwrap();

@@ -4,6 +4,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use futures_util::future::join_all;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use unalike_storage::{Lazy, LeaseStore, SegmentStore, StoreError, StripedStore};
 
@@ -318,11 +319,24 @@ impl OpenSet<'_> {
                 );
             }
         }
+        // At once: those that are silent are waited for together.
+        let (opening, may_be_down) = (&self.opening, stores.only().is_none());
+        let names: Vec<_> = stores.iter().map(|url| url.place()?.name()).collect::<Result<_, _>>()?;
+        let tried = join_all(stores.iter().map(|url| url.connect(opening, may_be_down))).await;
         let mut opened: Vec<Arc<dyn SegmentStore>> = Vec::new();
-        for url in stores.iter() {
-            let store = url.connect(&self.opening, stores.only().is_none()).await?;
-            opened.push(Arc::clone(&store) as _);
-            self.add(url, store)?;
+        let mut failed = None;
+        for ((url, name), store) in stores.iter().zip(names).zip(tried) {
+            match store {
+                Ok(store) => {
+                    opened.push(Arc::clone(&store) as _);
+                    self.open.push(Opened { url: url.clone(), name, store });
+                }
+                // Those after it that opened are to be closed.
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        if let Some(error) = failed {
+            return Err(error);
         }
         let together = match opened.len() {
             1 => opened.pop(),
@@ -381,11 +395,6 @@ impl OpenSet<'_> {
         Ok(Some(LeaseSource { url: url.clone(), name, is_named, has_backing, way }))
     }
 
-    fn add(&mut self, url: &StoreUrl, store: Arc<dyn OpenStore>) -> Result<(), PlaceError> {
-        self.open.push(Opened { url: url.clone(), name: url.place()?.name()?, store });
-        Ok(())
-    }
-
     /// The one at this place.
     fn at(&self, name: &str) -> Option<&Arc<dyn OpenStore>> {
         self.open.iter().find(|opened| opened.name == name).map(|opened| &opened.store)
@@ -394,11 +403,12 @@ impl OpenSet<'_> {
     /// What backs a volatile store, opened unless it is open. One that may be down is tried again later.
     async fn backing(&mut self, may_be_down: bool) -> Result<Option<Arc<dyn SegmentStore>>, PlaceError> {
         let Some(url) = self.set.backing.filter(|url| !url.is_nothing()) else { return Ok(None) };
-        if let Some(store) = self.at(&url.place()?.name()?) {
+        let name = url.place()?.name()?;
+        if let Some(store) = self.at(&name) {
             return Ok(Some(Arc::clone(store) as _));
         }
         let store = url.connect(&self.opening, may_be_down).await.because(|| "--backing".to_owned())?;
-        self.add(url, Arc::clone(&store))?;
+        self.open.push(Opened { url: url.clone(), name, store: Arc::clone(&store) });
         Ok(Some(store))
     }
 }
@@ -484,5 +494,28 @@ mod tests {
             let error = urls.validate().expect_err("the same store twice");
             assert!(!format!("{error:?}").contains("secret"), "{error:?}");
         }
+    }
+
+    #[cfg(feature = "mysql")]
+    #[tokio::test]
+    async fn stores_that_are_silent_are_waited_for_together() {
+        use std::io::ErrorKind;
+        use tokio::net::TcpListener;
+
+        let listen = async |_| TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let listeners = join_all((0..3).map(listen)).await;
+        let url = |listener: &TcpListener| format!("mysql://ids@{}/ids", listener.local_addr().expect("it is bound"));
+        let stores = StoreUrls::of(listeners.iter().map(url));
+        let set = StoreSet { stores: &stores, backing: None, leases: None };
+        let silent = async {
+            let accepted = join_all(listeners.iter().map(TcpListener::accept)).await;
+            accepted.into_iter().all(|accepted| {
+                let connection = accepted.and_then(|(connection, _)| connection.into_std()).expect("a connection");
+                connection.peek(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock)
+            })
+        };
+        let (set, waits_for_all) = tokio::join!(set.open(Opening::default()), silent);
+        assert!(waits_for_all, "none of the connections was given up before the last was made");
+        assert!(set.is_err(), "no store is there");
     }
 }

@@ -92,6 +92,11 @@ impl Executor {
         self.own.block_on(work)
     }
 
+    /// What timers need that are made elsewhere, where a thread may be about to end.
+    pub(crate) fn timers(&self) -> Handle {
+        self.own.clone()
+    }
+
     /// Gives a future up after this time. It may be awaited anywhere.
     pub(crate) fn timeout<F: Future>(&self, limit: Duration, work: F) -> Timeout<F> {
         let _timers = self.own.enter();
@@ -160,8 +165,9 @@ fn own() -> Result<Handle, Error> {
     }
 }
 
+/// What a pointer to something that is never freed points to.
 #[expect(unsafe_code, reason = "a pointer stands where a lock would")]
-fn published(own: *const Own) -> Option<&'static Own> {
+pub(crate) fn published<T>(pointer: *const T) -> Option<&'static T> {
     // SAFETY: what was published is never freed.
-    unsafe { own.as_ref() }
+    unsafe { pointer.as_ref() }
 }

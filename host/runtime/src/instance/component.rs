@@ -1,7 +1,7 @@
 //! The component: compiled once per process, linked to its host, and called through its WIT.
 
-use std::sync::LazyLock;
-use std::sync::atomic::Ordering;
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, Ordering};
 
 use unalike_core as core;
 use wasmtime::component::{Component, Linker, ResourceAny};
@@ -10,6 +10,7 @@ use wasmtime::{Config, Engine, ResourceLimiter, Store};
 use super::{Answer, Instance, Places, Refusal, SequenceLook, SnowflakeLook, Trap, misdirected};
 use crate::component::{self, Core, CorePre, sequences, snowflakes, types};
 use crate::context::IdsCtx;
+use crate::executor::published;
 use crate::lane::Opening;
 use crate::{Error, ErrorKind};
 
@@ -22,9 +23,22 @@ compile_error!(
 );
 
 /// The linked component. Compiling it takes some 70 ms, so it happens at first use and once; code that was compiled
-/// ahead of time is loaded within a millisecond.
-static LINKED: LazyLock<Result<CorePre<Imports>, String>> =
-    LazyLock::new(|| link().map_err(|error| format!("{error:#}")));
+/// ahead of time is loaded within a millisecond. Not behind a lock, which a thread of a parent might hold for ever.
+static LINKED: AtomicPtr<Result<CorePre<Imports>, String>> = AtomicPtr::new(ptr::null_mut());
+
+fn linked() -> Result<&'static CorePre<Imports>, Error> {
+    loop {
+        if let Some(linked) = published(LINKED.load(Ordering::Acquire)) {
+            return linked.as_ref().map_err(|reason| ErrorKind::Component { reason: reason.clone() }.into());
+        }
+        let fresh = Box::into_raw(Box::new(link().map_err(|error| format!("{error:#}"))));
+        if LINKED.compare_exchange(ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire).is_err() {
+            #[expect(unsafe_code, reason = "it comes from a box")]
+            // SAFETY: another thread was the first, and nobody has seen this one.
+            drop(unsafe { Box::from_raw(fresh) });
+        }
+    }
+}
 
 fn link() -> wasmtime::Result<CorePre<Imports>> {
     let mut config = Config::new();
@@ -110,7 +124,7 @@ pub(super) struct ComponentInstance {
 
 impl ComponentInstance {
     pub(super) fn boxed(ids: IdsCtx) -> Result<Box<dyn Instance>, Error> {
-        let linked = LINKED.as_ref().map_err(|reason| ErrorKind::Component { reason: reason.clone() })?;
+        let linked = linked()?;
         let mut store = Store::new(linked.engine(), Imports::new(ids));
         store.limiter(|imports| imports.limits());
         // Every open generator is a handle, and one beyond wasmtime's 100,000 would trap. The memory is what limits

@@ -9,9 +9,19 @@
 #include <stdint.h>
 
 /**
+ * Room for the text of an id, with the NUL at its end.
+ */
+#define UNALIKE_TEXT_BYTES 192
+
+/**
  * Why a call brought nothing. Free it with `unalike_error_free`.
  */
 typedef struct unalike_error unalike_error;
+
+/**
+ * The ids of a tag or of a lease namespace as a format shows them. All threads may share it.
+ */
+typedef struct unalike_formatted unalike_formatted;
 
 /**
  * What hands out ids, over the stores of a program. One for a process, shared by all its threads.
@@ -95,7 +105,7 @@ void unalike_error_free(struct unalike_error *error);
 /**
  * Opens the stores that `options` names, a JSON object in UTF-8: `{"store": "sqlite://ids.sqlite"}`. The other keys
  * are `backing`, `leases`, `token`, `create_tags`, `tags_max`, `worker`, `holder`, `lease_horizon_max_ms`,
- * `lease_skew_max_ms`, `wait_max_ms` and `request_timeout_ms`. Close it with `unalike_close`.
+ * `lease_skew_max_ms`, `keys`, `wait_max_ms` and `request_timeout_ms`. Close it with `unalike_close`.
  *
  * How long that may take is up to the stores' own timeouts, which are parameters of their URLs. A process that forks
  * opens another one in the child: what it inherits refuses with the kind `forked`. The library must not be unloaded.
@@ -140,6 +150,79 @@ struct unalike_error *unalike_snowflake_open(const struct unalike_ids *ids,
                                              const char *namespace_,
                                              const char *options,
                                              struct unalike_snowflake **snowflake);
+
+/**
+ * Opens the ids of a tag or, unless `sub` is `NULL`, of its sub-key, as a format shows them. `format` is a JSON object
+ * with some of `template`, `utc_offset`, `restart`, `bits`, `gene_bits`, `keys` and `key_id_bits`; `options` is as in
+ * `unalike_sequence_open`. The store binds the format to the tag, and another one is refused; nothing is compared if
+ * the store is an unalike server, or has tables or keys of another system.
+ *
+ * # Safety
+ * `ids` is open, the texts end with a NUL, and `formatted` may be written to.
+ */
+struct unalike_error *unalike_formatted_open(const struct unalike_ids *ids,
+                                             const char *tag,
+                                             const char *sub,
+                                             const char *format,
+                                             const char *options,
+                                             struct unalike_formatted **formatted);
+
+/**
+ * Opens the ids of a lease namespace as a format shows them. `format` is as in `unalike_formatted_open`, without
+ * `restart`; `options` is as in `unalike_snowflake_open`.
+ *
+ * # Safety
+ * `ids` is open, the texts end with a NUL, and `formatted` may be written to.
+ */
+struct unalike_error *unalike_formatted_snowflake_open(const struct unalike_ids *ids,
+                                                       const char *namespace_,
+                                                       const char *format,
+                                                       const char *options,
+                                                       struct unalike_formatted **formatted);
+
+/**
+ * Frees what `unalike_formatted_open` or `unalike_formatted_snowflake_open` gave; `NULL` is none.
+ *
+ * # Safety
+ * It is one that this library gave, and is used no more.
+ */
+void unalike_formatted_free(struct unalike_formatted *formatted);
+
+/**
+ * The next `count` ids, 1 or more, as texts: each ends with a NUL, and begins `UNALIKE_TEXT_BYTES` behind the one
+ * before. They share the shard key, which is `NULL` for a format without a gene. It waits as `unalike_sequence_take`
+ * and `unalike_snowflake_take` do. On an error `texts` is as it was.
+ *
+ * # Safety
+ * `formatted` is open, `texts` has room for `count` times `UNALIKE_TEXT_BYTES`, and `shard_key` is `NULL` or points to
+ * a number.
+ */
+struct unalike_error *unalike_formatted_take(const struct unalike_formatted *formatted,
+                                             uint32_t count,
+                                             const uint64_t *shard_key,
+                                             char *texts);
+
+/**
+ * The next `count` ids, 1 or more, as the numbers that their texts show. Refused where the counter starts again: only
+ * whole texts are unique there. The rest is as in `unalike_formatted_take`.
+ *
+ * # Safety
+ * `formatted` is open, `numbers` has room for `count` numbers, and `shard_key` is `NULL` or points to a number.
+ */
+struct unalike_error *unalike_formatted_take_numbers(const struct unalike_formatted *formatted,
+                                                     uint32_t count,
+                                                     const uint64_t *shard_key,
+                                                     uint64_t *numbers);
+
+/**
+ * The id that a text shows. The kind is `text` for one that this format does not show.
+ *
+ * # Safety
+ * `formatted` is open, `text` ends with a NUL, and `id` may be written to.
+ */
+struct unalike_error *unalike_formatted_read(const struct unalike_formatted *formatted,
+                                             const char *text,
+                                             uint64_t *id);
 
 /**
  * Frees a sequence; `NULL` is none. Its numbers are given back when its `unalike_ids` is closed.

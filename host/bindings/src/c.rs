@@ -14,10 +14,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
-use unalike::{Batch, Sequence, Snowflake};
+use unalike::{Batch, Formatted, Sequence, Snowflake};
 
 use crate::host::waiting;
-use crate::{Failure, Host, HostOptions, SequenceOptionsText, SnowflakeOptionsText};
+use crate::{Failure, Host, HostOptions, SequenceOptionsText, SnowflakeOptionsText, read_format};
 
 /// What hands out ids, over the stores of a program. One for a process, shared by all its threads.
 pub struct unalike_ids(Arc<Host>);
@@ -27,6 +27,12 @@ pub struct unalike_sequence(Handle<Sequence>);
 
 /// The ids of a lease namespace. All threads may share it.
 pub struct unalike_snowflake(Handle<Snowflake>);
+
+/// The ids of a tag or of a lease namespace as a format shows them. All threads may share it.
+pub struct unalike_formatted(Handle<Formatted>);
+
+/// Room for the text of an id, with the NUL at its end.
+pub const UNALIKE_TEXT_BYTES: usize = 192;
 
 /// Why a call brought nothing. Free it with `unalike_error_free`.
 pub struct unalike_error {
@@ -93,6 +99,15 @@ unsafe fn text_or_none<'a>(pointer: *const c_char, name: &str) -> Result<Option<
     // SAFETY: the caller's word.
     let text = unsafe { CStr::from_ptr(pointer) };
     text.to_str().map(Some).map_err(|_| Failure::options(format!("{name} is not UTF-8")))
+}
+
+/// A number of the caller's, where there need be none.
+///
+/// # Safety
+/// It is null, or points to a number.
+unsafe fn number_or_none(pointer: *const u64) -> Option<u64> {
+    // SAFETY: the caller's word.
+    unsafe { pointer.as_ref() }.copied()
 }
 
 /// Where the caller wants an answer. What is there may be uninitialised.
@@ -201,7 +216,7 @@ unsafe fn free<T>(handle: *mut T) {
 
 /// Opens the stores that `options` names, a JSON object in UTF-8: `{"store": "sqlite://ids.sqlite"}`. The other keys
 /// are `backing`, `leases`, `token`, `create_tags`, `tags_max`, `worker`, `holder`, `lease_horizon_max_ms`,
-/// `lease_skew_max_ms`, `wait_max_ms` and `request_timeout_ms`. Close it with `unalike_close`.
+/// `lease_skew_max_ms`, `keys`, `wait_max_ms` and `request_timeout_ms`. Close it with `unalike_close`.
 ///
 /// How long that may take is up to the stores' own timeouts, which are parameters of their URLs. A process that forks
 /// opens another one in the child: what it inherits refuses with the kind `forked`. The library must not be unloaded.
@@ -286,6 +301,160 @@ pub unsafe extern "C" fn unalike_snowflake_open(
         let generator = host.snowflake(namespace, &SnowflakeOptionsText::read(options)?)?;
         // SAFETY: the caller's word.
         unsafe { place.write(Box::into_raw(Box::new(unalike_snowflake(Handle { host, generator })))) };
+        Ok(())
+    })
+}
+
+/// Opens the ids of a tag or, unless `sub` is `NULL`, of its sub-key, as a format shows them. `format` is a JSON object
+/// with some of `template`, `utc_offset`, `restart`, `bits`, `gene_bits`, `keys` and `key_id_bits`; `options` is as in
+/// `unalike_sequence_open`. The store binds the format to the tag, and another one is refused; nothing is compared if
+/// the store is an unalike server, or has tables or keys of another system.
+///
+/// # Safety
+/// `ids` is open, the texts end with a NUL, and `formatted` may be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn unalike_formatted_open(
+    ids: *const unalike_ids,
+    tag: *const c_char,
+    sub: *const c_char,
+    format: *const c_char,
+    options: *const c_char,
+    formatted: *mut *mut unalike_formatted,
+) -> *mut unalike_error {
+    answer(|| {
+        // SAFETY: the caller's word.
+        let (place, ids) = unsafe { (place_of_handle(formatted, "formatted")?, given(ids, "ids")?) };
+        // SAFETY: the caller's word.
+        let (tag, sub, format) = unsafe { (text(tag, "tag")?, text_or_none(sub, "sub")?, text(format, "format")?) };
+        // SAFETY: the caller's word.
+        let options = unsafe { text_or_none(options, "options")? }.unwrap_or_default();
+        let (format, options) = (read_format(format)?, SequenceOptionsText::read(options)?);
+        let host = Arc::clone(&ids.0);
+        let generator = host.formatted(tag, sub, &format, &options)?;
+        // SAFETY: the caller's word.
+        unsafe { place.write(Box::into_raw(Box::new(unalike_formatted(Handle { host, generator })))) };
+        Ok(())
+    })
+}
+
+/// Opens the ids of a lease namespace as a format shows them. `format` is as in `unalike_formatted_open`, without
+/// `restart`; `options` is as in `unalike_snowflake_open`.
+///
+/// # Safety
+/// `ids` is open, the texts end with a NUL, and `formatted` may be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn unalike_formatted_snowflake_open(
+    ids: *const unalike_ids,
+    namespace: *const c_char,
+    format: *const c_char,
+    options: *const c_char,
+    formatted: *mut *mut unalike_formatted,
+) -> *mut unalike_error {
+    answer(|| {
+        // SAFETY: the caller's word.
+        let (place, ids) = unsafe { (place_of_handle(formatted, "formatted")?, given(ids, "ids")?) };
+        // SAFETY: the caller's word.
+        let (namespace, format, options) =
+            unsafe { (text(namespace, "namespace")?, text(format, "format")?, text(options, "options")?) };
+        let (format, options) = (read_format(format)?, SnowflakeOptionsText::read(options)?);
+        let host = Arc::clone(&ids.0);
+        let generator = host.formatted_snowflake(namespace, &format, &options)?;
+        // SAFETY: the caller's word.
+        unsafe { place.write(Box::into_raw(Box::new(unalike_formatted(Handle { host, generator })))) };
+        Ok(())
+    })
+}
+
+/// Frees what `unalike_formatted_open` or `unalike_formatted_snowflake_open` gave; `NULL` is none.
+///
+/// # Safety
+/// It is one that this library gave, and is used no more.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn unalike_formatted_free(formatted: *mut unalike_formatted) {
+    // SAFETY: the caller's word; it came from a box.
+    unsafe { free(formatted) }
+}
+
+/// The next `count` ids, 1 or more, as texts: each ends with a NUL, and begins `UNALIKE_TEXT_BYTES` behind the one
+/// before. They share the shard key, which is `NULL` for a format without a gene. It waits as `unalike_sequence_take`
+/// and `unalike_snowflake_take` do. On an error `texts` is as it was.
+///
+/// # Safety
+/// `formatted` is open, `texts` has room for `count` times `UNALIKE_TEXT_BYTES`, and `shard_key` is `NULL` or points to
+/// a number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn unalike_formatted_take(
+    formatted: *const unalike_formatted,
+    count: u32,
+    shard_key: *const u64,
+    texts: *mut c_char,
+) -> *mut unalike_error {
+    answer(|| {
+        // SAFETY: the caller's word.
+        let (formatted, shard_key) = unsafe { (given(formatted, "formatted")?, number_or_none(shard_key)) };
+        let place = Place::new(texts, "texts")?;
+        let ids = &formatted.0.generator;
+        let taken = waiting("unalike_formatted_take", || Ok(ids.take_blocking(count, shard_key)?.texts()?))?;
+        assert!(taken.iter().all(|text| text.len() < UNALIKE_TEXT_BYTES), "no text needs more room");
+        for (at, text) in taken.iter().enumerate() {
+            // SAFETY: the caller gave room for as many, and no text is longer than its own.
+            unsafe {
+                let room = place.0.add(at * UNALIKE_TEXT_BYTES).cast::<u8>();
+                room.copy_from_nonoverlapping(NonNull::from(text.as_bytes()).cast(), text.len());
+                room.add(text.len()).write(0);
+            }
+        }
+        Ok(())
+    })
+}
+
+/// The next `count` ids, 1 or more, as the numbers that their texts show. Refused where the counter starts again: only
+/// whole texts are unique there. The rest is as in `unalike_formatted_take`.
+///
+/// # Safety
+/// `formatted` is open, `numbers` has room for `count` numbers, and `shard_key` is `NULL` or points to a number.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn unalike_formatted_take_numbers(
+    formatted: *const unalike_formatted,
+    count: u32,
+    shard_key: *const u64,
+    numbers: *mut u64,
+) -> *mut unalike_error {
+    answer(|| {
+        // SAFETY: the caller's word.
+        let (formatted, shard_key) = unsafe { (given(formatted, "formatted")?, number_or_none(shard_key)) };
+        let place = Place::new(numbers, "numbers")?;
+        let ids = &formatted.0.generator;
+        let taken = waiting("unalike_formatted_take_numbers", || Ok(ids.take_numbers_blocking(count, shard_key)?))?;
+        for (at, number) in taken.into_iter().enumerate() {
+            // SAFETY: the caller gave room for as many.
+            unsafe { place.0.add(at).write(number) };
+        }
+        Ok(())
+    })
+}
+
+/// The id that a text shows. The kind is `text` for one that this format does not show.
+///
+/// # Safety
+/// `formatted` is open, `text` ends with a NUL, and `id` may be written to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn unalike_formatted_read(
+    formatted: *const unalike_formatted,
+    text: *const c_char,
+    id: *mut u64,
+) -> *mut unalike_error {
+    answer(|| {
+        // SAFETY: the caller's word.
+        let (formatted, text) = unsafe { (given(formatted, "formatted")?, self::text(text, "text")?) };
+        let place = Place::new(id, "id")?;
+        let issued = formatted
+            .0
+            .generator
+            .read(text)
+            .map_err(|error| Failure::of("text", format!("{text:?} cannot be read: {error}")))?;
+        // SAFETY: the caller's word.
+        unsafe { place.write(issued.id) };
         Ok(())
     })
 }

@@ -40,12 +40,10 @@ impl Failure {
         Self::of("options", what)
     }
 
-    /// A fault of the library.
+    /// A fault of the library. Grants may have gone with what failed.
     pub(crate) fn panicked() -> Self {
-        Self::of(
-            "panic",
-            "the library failed, which is a fault of its own: please report it with what it wrote to the standard error",
-        )
+        let what = "the library failed, which is a fault of its own: please report it with what it wrote to the standard error";
+        Self { may_have_granted: true, ..Self::of("panic", what) }
     }
 
     /// The same with what failed by it.

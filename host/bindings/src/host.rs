@@ -7,15 +7,21 @@ use std::time::Duration;
 
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::AbortHandle;
+use tokio::time::Instant;
+use unalike::settings::{FormatSettings, Secrets};
 use unalike::storage::{Lazy, LeaseStore, Process, SegmentStore, block_signals};
-use unalike::{Ids, Sequence, Snowflake};
+use unalike::{Formatted, Ids, Sequence, Snowflake};
 use unalike_remote::{RemoteLeases, RemoteOptions, RemoteStore};
 use unalike_stores::{OpenSet, OpenStore, Opening, PlaceError, StoreUrl};
 
+use crate::options::unfit;
 use crate::{Failure, HostOptions, SequenceOptionsText, SnowflakeOptionsText};
 
 /// Threads that talk to the stores. What ids cost is on the threads that ask for them.
 const THREADS: usize = 2;
+
+/// What a file takes to close that nobody keeps locked, and more.
+const FILE_CLOSES: Duration = Duration::from_secs(1);
 
 /// How often leases are looked after, as nobody else does it.
 const RENEWAL: Duration = Duration::from_secs(1);
@@ -27,7 +33,8 @@ pub struct Host {
     /// Dropped in its own process only.
     ids: ManuallyDrop<Ids>,
     files: Arc<Files>,
-    /// How long its files may take to close.
+    secrets: Secrets,
+    /// After how long a close leaves files open.
     close_max: Duration,
     /// What looks after the leases.
     renewal: AbortHandle,
@@ -47,6 +54,7 @@ impl Host {
     }
 
     fn open_here(options: &HostOptions) -> Result<Self, Failure> {
+        let secrets = options.secrets()?;
         let runtime = Builder::new_multi_thread()
             .worker_threads(THREADS)
             .thread_name("unalike-host")
@@ -54,7 +62,7 @@ impl Host {
             .enable_all()
             .build()
             .map_err(|error| Failure::of("executor", format!("no threads could be started: {error}")))?;
-        let close_max = Duration::from_millis(options.request_timeout_ms);
+        let close_max = 2 * Duration::from_millis(options.request_timeout_ms);
         let options = options.clone();
         // On a thread of the runtime's: the caller's may be ended by a connection that breaks.
         let opened = runtime.spawn(async move { open(&options).await });
@@ -70,7 +78,7 @@ impl Host {
                 });
                 let (renewal, process) = (renewal.abort_handle(), Process::current());
                 let (ids, files) = (ManuallyDrop::new(ids), Arc::new(files));
-                Ok(Self { ids, files, close_max, renewal, process, runtime: Some(runtime) })
+                Ok(Self { ids, files, secrets, close_max, renewal, process, runtime: Some(runtime) })
             }
             Err(failure) => {
                 runtime.shutdown_background();
@@ -102,6 +110,38 @@ impl Host {
         waiting("unalike_snowflake_open", || Ok(self.ids.snowflake_blocking(namespace, options)?))
     }
 
+    /// The ids of a tag, or of its sub-key, as a format shows them: [`Ids::formatted`].
+    ///
+    /// # Errors
+    /// As there, and the kind `options` for settings that give no format. The kind `nested` in a callback.
+    pub fn formatted(
+        &self,
+        tag: &str,
+        sub: Option<&str>,
+        format: &FormatSettings,
+        options: &SequenceOptionsText,
+    ) -> Result<Formatted, Failure> {
+        let format = format.of_tag(tag, &self.secrets).map_err(unfit)?;
+        let options = options.options();
+        waiting("unalike_formatted_open", || Ok(self.ids.formatted_blocking(tag, sub, options, format)?))
+    }
+
+    /// The ids of a snowflake as a format shows them: [`Ids::formatted_snowflake`].
+    ///
+    /// # Errors
+    /// As there, and the kind `options` for settings that give no format. The kind `nested` in a callback.
+    pub fn formatted_snowflake(
+        &self,
+        namespace: &str,
+        format: &FormatSettings,
+        options: &SnowflakeOptionsText,
+    ) -> Result<Formatted, Failure> {
+        let options = options.options()?;
+        let format = format.of_snowflake(namespace, &self.secrets, options.layout).map_err(unfit)?;
+        let open = || Ok(self.ids.formatted_snowflake_blocking(namespace, options, format)?);
+        waiting("unalike_formatted_snowflake_open", open)
+    }
+
     /// Whether this is the process that opened it.
     pub fn is_own_process(&self) -> bool {
         self.process.is_current()
@@ -122,10 +162,13 @@ impl Host {
     pub fn close(&self) -> Result<(), Failure> {
         waiting("unalike_close", || {
             if let Some(runtime) = self.runtime.as_ref().filter(|_| self.is_own_process()) {
+                let until = Instant::now() + self.close_max;
                 self.renewal.abort();
                 self.ids.close_blocking();
-                let (files, close_max) = (Arc::clone(&self.files), self.close_max);
-                let closed = runtime.spawn(async move { tokio::time::timeout(close_max, files.close()).await });
+                let files = Arc::clone(&self.files);
+                // A file that is well closes at once.
+                let until = until.max(Instant::now() + FILE_CLOSES);
+                let closed = runtime.spawn(async move { tokio::time::timeout_at(until, files.close()).await });
                 // One that is not closed by then counts as open, for children.
                 let _ = runtime.block_on(closed);
             }
@@ -264,7 +307,15 @@ async fn connect(options: &HostOptions, open: &mut OpenSet<'_>) -> Result<(Ids, 
     if let Some(holder) = &options.holder {
         builder = builder.holder(holder);
     }
-    Ok((builder.build().await?, in_file))
+    match builder.build().await {
+        Ok(ids) => Ok((ids, in_file)),
+        Err(error) => {
+            if let Some(file) = &in_file {
+                file.close().await;
+            }
+            Err(error.into())
+        }
+    }
 }
 
 /// The servers of a URL.

@@ -27,4 +27,4 @@ mod options;
 
 pub use failure::Failure;
 pub use host::Host;
-pub use options::{HostOptions, SequenceOptionsText, SnowflakeOptionsText};
+pub use options::{HostOptions, SequenceOptionsText, SnowflakeOptionsText, read_format};

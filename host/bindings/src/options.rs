@@ -1,10 +1,12 @@
 //! What a program says when it opens something: JSON with the names of the server's configuration keys.
 
+use std::collections::BTreeMap;
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use serde::{Deserialize, Deserializer};
+use unalike::settings::{FormatSettings, KeySettings, Secrets, SettingsError};
 use unalike::storage::{LeaseLimits, StoreError, TagCreation, with_causes};
 use unalike::{
     ClockPolicy, Layout, Mode, Order, RefillPolicy, SequenceOptions, SnowflakeOptions, Spread, StepPolicy, preset,
@@ -64,6 +66,9 @@ pub struct HostOptions {
     /// How far the clocks of holder and lease store may be apart, in milliseconds.
     #[serde(default = "lease_skew_max_ms")]
     pub lease_skew_max_ms: u64,
+    /// Where the secrets of formats are, by the numbers of their keys.
+    #[serde(default)]
+    pub keys: BTreeMap<String, KeySettings>,
     /// How long a call waits for ids, 1 to 600,000 ms.
     #[serde(default = "wait_max_ms")]
     pub wait_max_ms: u64,
@@ -110,7 +115,7 @@ fn request_timeout_ms() -> u64 {
 }
 
 impl HostOptions {
-    /// Reads and checks them. Nothing is opened.
+    /// Reads and checks them. Nothing is opened, and no secret is read from where it is.
     ///
     /// # Errors
     /// Kind `options`, saying which one is wrong.
@@ -140,6 +145,7 @@ impl HostOptions {
         if options.worker.is_some() && options.leases.as_ref().is_some_and(StoreUrl::is_nothing) {
             return Err(Failure::options("worker is about leases, and with leases = \"none\" there are none"));
         }
+        Secrets::unread(&options.keys).map_err(unfit)?;
         options.check_stores().map_err(|error| Failure::options(with_causes(&error)))?;
         Ok(options)
     }
@@ -186,6 +192,11 @@ impl HostOptions {
 
     pub(crate) fn limits(&self) -> LeaseLimits {
         LeaseLimits { max_horizon_ms: self.lease_horizon_max_ms, max_skew_ms: self.lease_skew_max_ms }
+    }
+
+    /// Reads the secrets from where they are.
+    pub(crate) fn secrets(&self) -> Result<Secrets, Failure> {
+        Secrets::read(&self.keys).map_err(unfit)
     }
 
     pub(crate) fn token(&self) -> Option<&str> {
@@ -240,6 +251,26 @@ impl SequenceOptionsText {
         let Self { step, refill, prefetch, mode, order, id_max } = *self;
         SequenceOptions { step, refill, prefetch, mode, order, id_max }
     }
+}
+
+/// Reads how ids are shown, as a table `[tags.NAME]` or `[snowflakes.NAME]` of the server's configuration says it.
+///
+/// ```
+/// use unalike_bindings::read_format;
+/// let settings = read_format(r#"{"template": "ORD-{yyyyMMdd}-{id:06}", "restart": "day", "utc_offset": "+08:00"}"#)?;
+/// assert!(settings.restart.is_some());
+/// # Ok::<(), unalike_bindings::Failure>(())
+/// ```
+///
+/// # Errors
+/// Kind `options`, saying what is wrong.
+pub fn read_format(json: &str) -> Result<FormatSettings, Failure> {
+    read(json)
+}
+
+/// Settings that give no format, or no secrets.
+pub(crate) fn unfit(error: SettingsError) -> Failure {
+    Failure::options(with_causes(&error))
 }
 
 /// What a snowflake generator is opened with, as in a table `[snowflakes.NAME]` of the server's configuration.

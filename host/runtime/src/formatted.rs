@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use unalike_core::{FieldOrder, Format, ID_MAX, Layout, Restart, SnowflakeOptions, WriteError};
+use unalike_core::{FieldOrder, Format, ID_MAX, Issued, Layout, ReadError, Restart, SnowflakeOptions, WriteError};
 use unalike_storage::{FormatOwner, sub_tag};
 
 use crate::{Batch, Error, ErrorKind, Ids, Sequence, SequenceOptions, Snowflake};
@@ -334,6 +334,24 @@ impl Formatted {
         &self.format
     }
 
+    /// What a text says: [`Format::read`], and of a snowflake that the id is one of its layout, and of the text's date.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn read(&self, text: &str) -> Result<Issued, ReadError> {
+        let mut issued = self.format.read(text)?;
+        if let Source::Snowflake(snowflake) = &self.source {
+            let layout = snowflake.layout();
+            let ticks = layout.unpack(issued.id).map_err(|_| ReadError::Number { at: 0 })?.ticks;
+            let tick = layout.tick_start_ms(ticks)..layout.tick_start_ms(ticks + 1);
+            if issued.issued_ms.as_ref().is_some_and(|span| !span.contains(&tick.start)) {
+                return Err(ReadError::Date { at: 0 });
+            }
+            issued.issued_ms = Some(tick);
+        }
+        Ok(issued)
+    }
+
     /// The next id as text. The shard key is given if the format [needs one](Format::needs_shard_key), and only then.
     ///
     /// # Errors
@@ -359,8 +377,7 @@ impl Formatted {
     /// # Errors
     /// [`ErrorKind::FormatMisfit`] where the counter starts again, and as [`Formatted::next`].
     pub async fn next_number(&self, shard_key: Option<u64>) -> Result<u64, Error> {
-        self.check_numbers()?;
-        self.take(1, shard_key).await?.only_number()
+        only(&self.take_numbers(1, shard_key).await?)
     }
 
     /// [`Formatted::next_number`] for threads that run no asynchronous code.
@@ -371,8 +388,29 @@ impl Formatted {
     /// # Panics
     /// Inside asynchronous code of tokio's, when it has to wait.
     pub fn next_number_blocking(&self, shard_key: Option<u64>) -> Result<u64, Error> {
+        only(&self.take_numbers_blocking(1, shard_key)?)
+    }
+
+    /// The numbers that are shown for the next `count` ids (1 or more). They share the shard key.
+    ///
+    /// # Errors
+    /// [`ErrorKind::CountZero`] and as [`Formatted::next_number`].
+    pub async fn take_numbers(&self, count: u32, shard_key: Option<u64>) -> Result<Vec<u64>, Error> {
+        // Before ids are taken that would be lost.
         self.check_numbers()?;
-        self.take_blocking(1, shard_key)?.only_number()
+        self.take(count, shard_key).await?.numbers()
+    }
+
+    /// [`Formatted::take_numbers`] for threads that run no asynchronous code.
+    ///
+    /// # Errors
+    /// As [`Formatted::take_numbers`].
+    ///
+    /// # Panics
+    /// Inside asynchronous code of tokio's, when it has to wait.
+    pub fn take_numbers_blocking(&self, count: u32, shard_key: Option<u64>) -> Result<Vec<u64>, Error> {
+        self.check_numbers()?;
+        self.take_blocking(count, shard_key)?.numbers()
     }
 
     /// The next `count` ids (1 or more), in the order in which they were given: ascending, as ids, and in texts of one
@@ -437,6 +475,11 @@ impl Formatted {
     fn check_numbers(&self) -> Result<(), Error> {
         check_numbers(self.name(), &self.format)
     }
+}
+
+/// That of a batch of one.
+fn only(numbers: &[u64]) -> Result<u64, Error> {
+    numbers.first().copied().ok_or_else(|| ErrorKind::CountZero.into())
 }
 
 fn check_numbers(name: &str, format: &Format) -> Result<(), Error> {
@@ -544,10 +587,5 @@ impl FormattedBatch {
         let mut only = String::new();
         self.each_text(|text| only.push_str(text))?;
         Ok(only)
-    }
-
-    fn only_number(&self) -> Result<u64, Error> {
-        // A batch of one.
-        self.numbers()?.first().copied().ok_or_else(|| ErrorKind::CountZero.into())
     }
 }

@@ -391,9 +391,7 @@ mod tests {
     use std::sync::atomic::Ordering;
 
     use unalike_memory::{MemoryOptions, MemoryStore};
-    use unalike_storage::{
-        Mode, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, TagOptions, TagRecord, TailRelease,
-    };
+    use unalike_storage::{Mode, Segment, SegmentStore, StoreError, TagOptions};
 
     use super::*;
     use crate::{Clock, Ids, Layout, SequenceOptions, SnowflakeOptions, Spread};
@@ -434,45 +432,17 @@ mod tests {
     }
 
     #[async_trait::async_trait]
-    impl SegmentStore for Forgetful {
+    impl unalike_storage::SegmentLayer for Forgetful {
+        fn below(&self) -> Option<&dyn SegmentStore> {
+            Some(&self.inner)
+        }
+
         async fn allocate(&self, tag: &str, count: u64, at_least: u64) -> Result<Segment, StoreError> {
             let segment = self.inner.allocate(tag, count, at_least).await?;
             if self.forgot.load(Ordering::SeqCst) {
                 return Ok(Segment { start: 1, end: 1 + count, ..segment });
             }
             Ok(segment)
-        }
-
-        async fn release(&self, tag: &str, tail: TailRelease) -> Result<bool, StoreError> {
-            SegmentStore::release(&self.inner, tag, tail).await
-        }
-
-        async fn open_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
-            self.inner.open_tag(tag).await
-        }
-
-        async fn tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
-            self.inner.tag(tag).await
-        }
-
-        async fn create_tag(&self, tag: &str, options: &TagOptions) -> Result<TagRecord, StoreError> {
-            self.inner.create_tag(tag, options).await
-        }
-
-        async fn change_tag(&self, tag: &str, step: StepPolicy, refill: RefillPolicy) -> Result<TagRecord, StoreError> {
-            self.inner.change_tag(tag, step, refill).await
-        }
-
-        async fn raise_tag(&self, tag: &str, next: u64) -> Result<TagRecord, StoreError> {
-            self.inner.raise_tag(tag, next).await
-        }
-
-        async fn tags(&self, after: Option<&str>, limit: u32) -> Result<Vec<TagRecord>, StoreError> {
-            self.inner.tags(after, limit).await
-        }
-
-        async fn check(&self) -> Result<(), StoreError> {
-            SegmentStore::check(&self.inner).await
         }
     }
 

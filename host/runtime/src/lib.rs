@@ -66,6 +66,8 @@ mod random_ids;
 mod requests;
 mod runs;
 mod sequence;
+#[cfg(feature = "settings")]
+pub mod settings;
 mod snowflake;
 mod sync;
 #[cfg(feature = "wasi")]

@@ -31,6 +31,7 @@ use figment::providers::{Format as _, Serialized, Toml};
 use rustix::fs::Access;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use unalike::settings::{FormatSettings, KeySettings, Secrets, UtcOffset};
 use unalike::storage::LeaseLimits;
 use unalike::{Clock, ClockPolicy, Layout, SnowflakeOptions, Spread, SystemClock, storage};
 use unalike_stores::{StoreUrl, StoreUrls};
@@ -38,9 +39,7 @@ use unalike_stores::{StoreUrl, StoreUrls};
 use crate::config::arguments::{CommonArguments, LogFormat, ServeArguments};
 use crate::config::channels::{Channel, Declared, needs_redis};
 use crate::config::drop_in::{DropIn, SEGMENT_COUNT_MAX};
-use crate::config::formats::{
-    FormatConfig, Formats, IdFormat, KeyConfig, Secrets, TagConfig, UtcOffset, check_layout, check_start,
-};
+use crate::config::formats::{Formats, IdFormat, TagConfig, check_layout, check_start};
 use crate::config::layouts::{LAYOUT_DEFAULT, Layouts};
 use crate::config::names::plain_tag;
 use crate::config::stamps::AsText;
@@ -118,7 +117,7 @@ pub(crate) struct Config {
     /// Tags that are declared by the name of a channel, or whose ids are shown in a way of their own.
     pub(crate) tags: BTreeMap<String, TagConfig>,
     /// Secret keys by number.
-    pub(crate) keys: BTreeMap<String, KeyConfig>,
+    pub(crate) keys: BTreeMap<String, KeySettings>,
     /// Whether some of it comes from a file.
     #[serde(skip)]
     pub(crate) has_file: bool,
@@ -160,17 +159,17 @@ impl SnowflakeConfig {
     }
 
     /// How its ids are shown, if anything is said of that.
-    fn format(&self) -> Option<FormatConfig<'_>> {
-        let format = FormatConfig {
-            template: self.template.as_deref(),
+    fn format(&self) -> Option<FormatSettings> {
+        let settings = FormatSettings {
+            template: self.template.clone(),
             utc_offset: self.utc_offset,
             restart: None,
             bits: self.bits,
             gene_bits: self.gene_bits,
-            keys: self.keys.as_deref(),
+            keys: self.keys.clone(),
             key_id_bits: self.key_id_bits,
         };
-        format.says_something().then_some(format)
+        Some(settings).filter(FormatSettings::says_something)
     }
 }
 

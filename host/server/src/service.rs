@@ -29,6 +29,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use serde_json::Value;
+use unalike::settings::Secrets;
 use unalike::storage::{SegmentStore, StoreError, StoreIdentity, split_tag};
 use unalike::{
     Batch, Clock, Error, ErrorKind, Formatted, ID_MAX, Ids, Mode, RandomIds, Sequence, SequenceOptions, Snowflake,
@@ -37,7 +38,7 @@ use unalike::{
 
 use crate::config::Config;
 use crate::config::drop_in::DropIn;
-use crate::config::formats::{Formats, IdFormat, Refusal, Secrets, check_start};
+use crate::config::formats::{Formats, IdFormat, Refusal, check_start};
 use crate::config::layouts::Layouts;
 use crate::config::names::{plain_tag, stored_name};
 use crate::config::tokens::Tokens;

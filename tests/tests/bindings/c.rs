@@ -120,6 +120,12 @@ fn each_call_back_comes_once_and_nothing_waits_in_it() -> Result<()> {
 }
 
 #[test]
+fn ids_are_shown_as_a_format_says() -> Result<()> {
+    let keyed = r#"{"store": "sqlite://ids.sqlite", "keys": {"1": {"secret": "000102030405060708090a0b0c0d0e0f"}}}"#;
+    Program::compile(PROGRAM)?.run(&[keyed, "formats"]).map(drop)
+}
+
+#[test]
 fn what_is_called_wrongly_is_refused_in_words() -> Result<()> {
     Program::compile(PROGRAM)?.run(&[FILE, "misuse"]).map(drop)
 }
@@ -132,6 +138,16 @@ fn a_forked_child_gets_nothing_that_is_its_parents() -> Result<()> {
 #[test]
 fn what_was_not_used_is_given_back_at_the_end() -> Result<()> {
     Program::compile(PROGRAM)?.run(&[FILE, "closing"]).map(drop)
+}
+
+#[test]
+fn two_copies_never_have_one_file_open_together() -> Result<()> {
+    let program = Program::compile("tests/tests/bindings/copies.c")?;
+    let library = program.library.join("libunalike_bindings.so");
+    let other = program.folder.path().join("other.so");
+    std::fs::copy(&library, &other)?;
+    let path = |path: &Path| path.to_str().map(str::to_owned).context("the path is UTF-8");
+    program.run(&[&path(&library)?, &path(&other)?]).map(drop)
 }
 
 #[test]

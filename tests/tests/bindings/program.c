@@ -182,6 +182,8 @@ static void misuse(unalike_ids *ids, const char *options) {
     opens_none("{\"store\": \"\xff\"}", "options", "not UTF-8");
     opens_none("{\"store\": \"redis://ids:secret@h/0\"}", "options", "redis://ids@h/0");
     opens_none("{\"store\": \"mysql://ids@127.0.0.1:1/ids\"}", "store", "127.0.0.1:1");
+    opens_none("{\"store\": \"sqlite://a\", \"keys\": {\"1\": {\"secret\": \"0\"}}}", "options", "32 hexadecimal");
+    opens_none("{\"store\": \"sqlite://a\", \"keys\": {\"1\": {\"secret_file\": \"none\"}}}", "options", "the file none");
     no_sequence(NULL, "a", NULL, "options", "ids is NULL");
     no_sequence(ids, NULL, NULL, "options", "tag is NULL");
     no_sequence(ids, "", NULL, "name_invalid", "1 to 128 bytes");
@@ -212,6 +214,79 @@ static void misuse(unalike_ids *ids, const char *options) {
     unalike_sequence_free(NULL);
     unalike_snowflake_free(NULL);
     fails(unalike_close(NULL), "options", "ids is NULL");
+}
+
+/* Ids as a format shows them: each text is read back, and nothing is taken where it could not be shown. */
+static void formats(unalike_ids *ids) {
+    static char texts[BATCH][UNALIKE_TEXT_BYTES];
+    uint64_t id, numbers[BATCH], shard_key = 37;
+    unalike_formatted *orders, *web, *daily, *other = (unalike_formatted *)&told;
+    const char *keyed = "{\"template\": \"ORD-{id:08}\", \"bits\": 26, \"keys\": [1]}";
+    works(unalike_formatted_open(ids, "order", NULL, keyed, NULL, &orders));
+    fails(unalike_formatted_take(orders, 1, &shard_key, texts[0]), "format", "shard key");
+    fails(unalike_formatted_take(orders, 0, NULL, texts[0]), "count_zero", "1 at least");
+    fails(unalike_formatted_take(orders, 1, NULL, NULL), "options", "texts is NULL");
+    fails(unalike_formatted_take_numbers(orders, 1, NULL, NULL), "options", "numbers is NULL");
+    works(unalike_formatted_take(orders, BATCH, NULL, texts[0]));
+    for (size_t at = 0; at < BATCH; at++) {
+        that(strlen(texts[at]) == 12 && strncmp(texts[at], "ORD-", 4) == 0);
+        works(unalike_formatted_read(orders, texts[at], &id));
+        that(id == at + 1);
+        that(strtoull(texts[at] + 4, NULL, 10) != id);
+    }
+    works(unalike_formatted_take_numbers(orders, BATCH, NULL, numbers));
+    for (size_t at = 0; at < BATCH; at++) {
+        snprintf(texts[0], sizeof texts[0], "ORD-%08" PRIu64, numbers[at]);
+        works(unalike_formatted_read(orders, texts[0], &id));
+        that(id == BATCH + at + 1);
+    }
+    fails(unalike_formatted_read(orders, "ORD-1", &id), "text", "ORD-1");
+    fails(unalike_formatted_read(orders, NULL, &id), "options", "text is NULL");
+    fails(unalike_formatted_read(orders, "ORD-1", NULL), "options", "id is NULL");
+    fails(unalike_formatted_open(ids, "order", NULL, "{\"template\": \"A{id}\"}", NULL, &other), "store", "order");
+    that(other == NULL);
+    fails(unalike_formatted_open(ids, "a", NULL, "{\"keys\": [2]}", NULL, &other), "options", "there is no key 2");
+    fails(unalike_formatted_open(ids, "a", NULL, "{\"templat\": \"\"}", NULL, &other), "options", "unknown field");
+    fails(unalike_formatted_open(ids, "a", NULL, NULL, NULL, &other), "options", "format is NULL");
+    unalike_formatted_free(orders);
+
+    /* Where a counter starts again, only whole texts are unique. */
+    const char *restarts = "{\"template\": \"D{yyyyMMdd}-{id:04}\", \"restart\": \"day\", \"utc_offset\": \"+08:00\"}";
+    works(unalike_formatted_open(ids, "daily", "acme", restarts, NULL, &daily));
+    fails(unalike_formatted_take_numbers(daily, 1, NULL, numbers), "format_misfit", "whole texts");
+    works(unalike_formatted_take(daily, 1, NULL, texts[0]));
+    that(strlen(texts[0]) == 14 && strcmp(texts[0] + 9, "-0001") == 0);
+    unalike_formatted_free(daily);
+
+    /* The longest text there is. */
+    char template[129], json[200];
+    memset(template, 'x', 128);
+    memcpy(template + 119, "{id:uuid}", 10);
+    snprintf(json, sizeof json, "{\"template\": \"%s\"}", template);
+    works(unalike_formatted_open(ids, "long", NULL, json, NULL, &other));
+    works(unalike_formatted_take(other, 2, NULL, texts[0]));
+    that(strlen(texts[0]) == 155 && texts[0][118] == 'x' && texts[1][118] == 'x' && strcmp(texts[0], texts[1]) != 0);
+    unalike_formatted_free(other);
+
+    fails(unalike_formatted_snowflake_open(ids, "web", "{}", NULL, &web), "options", "options is NULL");
+    works(unalike_formatted_snowflake_open(ids, "web", "{\"gene_bits\": 4}", "{\"layout\": \"twitter\"}", &web));
+    fails(unalike_formatted_take_numbers(web, 1, NULL, numbers), "format", "shard key");
+    works(unalike_formatted_take_numbers(web, BATCH, &shard_key, numbers));
+    for (size_t at = 0; at < BATCH; at++) {
+        that(numbers[at] % 16 == shard_key % 16);
+    }
+    are_different(numbers, BATCH);
+    unalike_formatted_free(web);
+
+    /* A text is read as one of an id that the layout can have, on its day. */
+    const char *dated = "{\"template\": \"{yyyyMMdd}-{id}\"}";
+    works(unalike_formatted_snowflake_open(ids, "dated", dated, "{\"layout\": \"twitter\"}", &web));
+    works(unalike_formatted_take(web, 1, NULL, texts[0]));
+    works(unalike_formatted_read(web, texts[0], &id));
+    memcpy(texts[0], "20200101", 8);
+    fails(unalike_formatted_read(web, texts[0], &id), "text", "date");
+    unalike_formatted_free(web);
+    unalike_formatted_free(NULL);
 }
 
 /* What a child inherited refuses at once, and its parent goes on. */
@@ -394,6 +469,8 @@ int main(int count, char **arguments) {
         exits(ids);
     } else if (strcmp(scene, "closed") == 0) {
         closed(ids, options);
+    } else if (strcmp(scene, "formats") == 0) {
+        formats(ids);
     } else if (strcmp(scene, "freed") == 0) {
         freed(ids);
     } else {

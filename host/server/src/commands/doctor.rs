@@ -14,6 +14,7 @@ use anyhow::bail;
 use serde::Serialize;
 use serde_json::json;
 use tokio::time::timeout;
+use unalike::settings::Secrets;
 use unalike::storage::{
     FormatOwner, LeaseStore, NotBegun, SegmentStore, StoreError, TagRecord, check_format, shown, split_tag,
 };
@@ -21,7 +22,6 @@ use unalike::{Clock as _, ID_MAX, SystemClock};
 
 use crate::commands::log::collected;
 use crate::commands::print::{PAGE, Table, print};
-use crate::config::formats::Secrets;
 use crate::config::tls::END_NEAR;
 use crate::config::tokens::warn_if_open;
 use crate::config::{Checked, Config};
@@ -281,7 +281,8 @@ async fn look_at_segments(config: &Config, store: &dyn SegmentStore, report: &mu
 
 async fn look_at_tags(config: &Config, store: &dyn SegmentStore, report: &mut Report) {
     // It was checked before.
-    let formats = Secrets::read(&config.keys).and_then(|secrets| config.formats(&secrets)).unwrap_or_default();
+    let formats =
+        Secrets::read(&config.keys).ok().and_then(|secrets| config.formats(&secrets).ok()).unwrap_or_default();
     for (tag, format) in &formats.tags {
         match answered(check_format(store, FormatOwner::Tag(tag), format.format())).await {
             Ok(_) => {}

@@ -3,13 +3,14 @@
 use std::fmt::Write as _;
 
 use anyhow::{Context, anyhow, ensure};
+use unalike::settings::Secrets;
 use unalike::storage::StoreError;
 use unalike::{Clock, FieldOrder, Layout, LayoutFields, Role, Scheme, SnowflakeOptions, Spread, SystemClock};
 
 use crate::commands::arguments::{DecodeArguments, LayoutsCommand, RangeArguments, TextArguments};
 use crate::commands::print::{Table, print};
 use crate::config::Config;
-use crate::config::formats::{IdFormat, ReadText, Refusal, Secrets};
+use crate::config::formats::{IdFormat, ReadText, Refusal};
 use crate::config::layouts::{Candidate, LayoutFigures, Layouts, Named, What, figures};
 use crate::config::names::plain_tag;
 use crate::service::stores::{Purpose, Stores};

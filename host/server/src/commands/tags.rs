@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use anyhow::{Context, ensure};
+use unalike::settings::Secrets;
 use unalike::storage::{
     Ceiling, FormatLook, FormatOwner, FormatPart, Mode, SegmentStore, StoreError, TagOptions, TagRecord,
     look_at_format, rebind_format, split_tag,
@@ -14,7 +15,6 @@ use crate::commands::import;
 use crate::commands::print::{PAGE, Table, print};
 use crate::config::Config;
 use crate::config::channels::ChannelConfig;
-use crate::config::formats::Secrets;
 use crate::config::names::{plain_tag, stored_name};
 use crate::service::stores::{Purpose, Stores};
 use crate::service::tags::{change_tag, check_raise_of, reached, unchanged};

@@ -4,22 +4,18 @@
 //! [`IdFormat`]: the format, and what may be asked of it. Where ids have a key or a gene, every notation shows the
 //! number that is made of them and never the id itself; and where a counter starts again, only whole texts are unique,
 //! so that there are no numbers to ask for.
-//!
-//! Secrets are read when they are needed and are nowhere printed, in no error and in no log.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::fs::File;
-use std::io::Read;
 use std::num::NonZeroU32;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Context, anyhow, bail, ensure};
+use anyhow::{bail, ensure};
 use clap::ValueEnum;
-use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
-use unalike::{Format, FormatKey, FormatOptions, Issued, Layout, Restart, Text, TextError, decode};
+use serde::{Deserialize, Serialize};
+use unalike::settings::{FormatSettings, RestartWord, Secrets, UtcOffset};
+use unalike::{Format, Issued, Layout, Restart, Text, TextError, decode};
 
 use crate::config::channels::{Channel, ChannelConfig};
 use crate::words::decimal;
@@ -27,12 +23,6 @@ use crate::words::{rfc3339, shortened};
 
 /// The greatest number that is exact in JavaScript, in bits.
 pub(crate) const SAFE_BITS: u8 = 53;
-
-/// The width of a key's id, unless something else is said.
-const KEY_ID_BITS: u8 = 4;
-
-/// A permutation of fewer bits hides little: a table of all that was seen is soon a table of all.
-const PERMUTED_BITS_MIN: u8 = 20;
 
 /// A table `[tags.NAME]`, as its help in the configuration file says.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -55,7 +45,7 @@ pub(crate) struct TagConfig {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) utc_offset: Option<UtcOffset>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(crate) restart: Option<RestartText>,
+    pub(crate) restart: Option<RestartWord>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) bits: Option<u8>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -96,218 +86,17 @@ impl TagConfig {
     }
 
     /// How its ids are shown, if anything is said of that.
-    pub(crate) fn format(&self) -> Option<FormatConfig<'_>> {
-        let format = FormatConfig {
-            template: self.template.as_deref(),
+    pub(crate) fn format(&self) -> Option<FormatSettings> {
+        let settings = FormatSettings {
+            template: self.template.clone(),
             utc_offset: self.utc_offset,
             restart: self.restart,
             bits: self.bits,
             gene_bits: self.gene_bits,
-            keys: self.keys.as_deref(),
+            keys: self.keys.clone(),
             key_id_bits: self.key_id_bits,
         };
-        format.says_something().then_some(format)
-    }
-}
-
-/// What a table says of how ids are shown.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct FormatConfig<'a> {
-    pub(crate) template: Option<&'a str>,
-    pub(crate) utc_offset: Option<UtcOffset>,
-    pub(crate) restart: Option<RestartText>,
-    pub(crate) bits: Option<u8>,
-    pub(crate) gene_bits: Option<u8>,
-    pub(crate) keys: Option<&'a [u8]>,
-    pub(crate) key_id_bits: Option<u8>,
-}
-
-impl FormatConfig<'_> {
-    pub(crate) fn says_something(&self) -> bool {
-        let Self { template, utc_offset, restart, bits, gene_bits, keys, key_id_bits } = self;
-        template.is_some()
-            || utc_offset.is_some()
-            || restart.is_some()
-            || bits.is_some()
-            || gene_bits.is_some()
-            || keys.is_some()
-            || key_id_bits.is_some()
-    }
-}
-
-/// `+08:00`: how far a clock is ahead of UTC.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct UtcOffset {
-    minutes: i16,
-}
-
-impl UtcOffset {
-    fn read(text: &str) -> Option<Self> {
-        let (sign, rest) = match text.split_at_checked(1)? {
-            ("+", rest) => (1, rest),
-            ("-", rest) => (-1, rest),
-            _ => return None,
-        };
-        let (hours, minutes) = rest.split_once(':')?;
-        if hours.len() != 2 || minutes.len() != 2 {
-            return None;
-        }
-        let (hours, minutes): (i16, i16) = (decimal(hours)?, decimal(minutes)?);
-        (hours <= 18 && minutes < 60).then(|| Self { minutes: sign * (hours * 60 + minutes) })
-    }
-}
-
-impl Serialize for UtcOffset {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let (sign, minutes) = (if self.minutes < 0 { '-' } else { '+' }, self.minutes.unsigned_abs());
-        serializer.collect_str(&format_args!("{sign}{:02}:{:02}", minutes / 60, minutes % 60))
-    }
-}
-
-impl<'de> Deserialize<'de> for UtcOffset {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text = String::deserialize(deserializer)?;
-        Self::read(&text).ok_or_else(|| {
-            de::Error::custom(format!(
-                "{text:?} must be the distance from UTC, as \"+08:00\" or \"-03:30\", 18 hours at most"
-            ))
-        })
-    }
-}
-
-/// When a counter starts again.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub(crate) enum RestartText {
-    Never,
-    Year,
-    Month,
-    Day,
-}
-
-impl From<RestartText> for Restart {
-    fn from(restart: RestartText) -> Self {
-        match restart {
-            RestartText::Never => Self::Never,
-            RestartText::Year => Self::Year,
-            RestartText::Month => Self::Month,
-            RestartText::Day => Self::Day,
-        }
-    }
-}
-
-/// A table `[keys.NUMBER]`: where a secret is.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct KeyConfig {
-    #[serde(skip_serializing_if = "Option::is_none")]
-    secret_file: Option<PathBuf>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    secret_env: Option<String>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    secret: Option<SecretText>,
-}
-
-/// A secret in the configuration file itself, which nothing prints.
-#[derive(Clone)]
-struct SecretText(String);
-
-impl fmt::Debug for SecretText {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("SecretText(..)")
-    }
-}
-
-impl Serialize for SecretText {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str("not shown")
-    }
-}
-
-impl<'de> Deserialize<'de> for SecretText {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        String::deserialize(deserializer).map(Self)
-    }
-}
-
-impl KeyConfig {
-    /// The secret, which is read from where it is unless `stand_in` is given for that.
-    fn secret(&self, stand_in: Option<u128>) -> anyhow::Result<u128> {
-        // Names are told in errors, and a secret in place of one would be.
-        let names = [self.secret_file.as_ref().and_then(|path| path.to_str()), self.secret_env.as_deref()];
-        ensure!(
-            names.into_iter().flatten().all(|name| hexadecimal(name).is_err()),
-            "secret_file and secret_env name where the secret is, and this looks like the secret itself"
-        );
-        match (&self.secret_file, &self.secret_env, &self.secret) {
-            (Some(path), None, None) => stand_in.map_or_else(|| read_secret(path), Ok),
-            (None, Some(name), None) => stand_in.map_or_else(
-                || {
-                    let text = std::env::var_os(name).with_context(|| format!("there is no variable {name:?}"))?;
-                    hexadecimal(text.to_str().unwrap_or_default()).with_context(|| format!("the variable {name:?}"))
-                },
-                Ok,
-            ),
-            (None, None, Some(SecretText(text))) => hexadecimal(text),
-            _ => bail!("give it one of secret_file, secret_env and secret"),
-        }
-    }
-}
-
-fn read_secret(path: &Path) -> anyhow::Result<u128> {
-    let shown = path.display();
-    let mut text = String::new();
-    // The digits and an end of line; more is something else.
-    File::open(path)
-        .and_then(|file| file.take(64).read_to_string(&mut text))
-        .with_context(|| format!("the file {shown} cannot be read"))?;
-    hexadecimal(text.trim_end()).with_context(|| format!("the file {shown}"))
-}
-
-/// 32 hexadecimal digits that are not all 0.
-fn hexadecimal(text: &str) -> anyhow::Result<u128> {
-    let is_whole = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let secret = if is_whole { u128::from_str_radix(text, 16).ok() } else { None };
-    secret.filter(|secret| *secret != 0).ok_or_else(|| {
-        anyhow!("a secret is 128 random bits, written as 32 hexadecimal digits: `openssl rand -hex 16` prints some")
-    })
-}
-
-/// The secret keys by their numbers.
-pub(crate) struct Secrets(BTreeMap<u8, u128>);
-
-impl Secrets {
-    /// Reads them from where they are.
-    ///
-    /// # Errors
-    /// Says which key and what is wrong, and nothing of the secret.
-    pub(crate) fn read(keys: &BTreeMap<String, KeyConfig>) -> anyhow::Result<Self> {
-        Self::gather(keys, false)
-    }
-
-    /// Looks at all that can be seen without reading files and variables: for commands that show no ids.
-    ///
-    /// # Errors
-    /// As [`Secrets::read`].
-    pub(crate) fn unread(keys: &BTreeMap<String, KeyConfig>) -> anyhow::Result<Self> {
-        Self::gather(keys, true)
-    }
-
-    fn gather(keys: &BTreeMap<String, KeyConfig>, stands_in: bool) -> anyhow::Result<Self> {
-        let mut secrets = BTreeMap::new();
-        for (name, key) in keys {
-            let id: u8 = decimal(name)
-                .filter(|id: &u8| id.to_string() == *name)
-                .with_context(|| format!("the configuration's key {name:?} has no number from 0 to 255 for a name"))?;
-            let secret = key
-                .secret(stands_in.then_some(u128::from(id) << 64 | 1))
-                .with_context(|| format!("the configuration's key {id}"))?;
-            if let Some((other, _)) = secrets.iter().find(|(_, known)| **known == secret) {
-                bail!("the configuration's keys {other} and {id} are the same secret");
-            }
-            secrets.insert(id, secret);
-        }
-        Ok(Self(secrets))
+        Some(settings).filter(FormatSettings::says_something)
     }
 }
 
@@ -326,9 +115,8 @@ impl IdFormat {
     ///
     /// # Errors
     /// Says what does not fit.
-    pub(crate) fn of_tag(name: &str, config: &FormatConfig<'_>, secrets: &Secrets) -> anyhow::Result<Self> {
-        let key_id_bits = config.key_id_bits.unwrap_or(if has_keys(config) { KEY_ID_BITS } else { 0 });
-        Self::new(name, config, secrets, config.bits.unwrap_or(63), key_id_bits)
+    pub(crate) fn of_tag(name: &str, settings: &FormatSettings, secrets: &Secrets) -> anyhow::Result<Self> {
+        Ok(Self::new(name, settings, settings.of_tag(name, secrets)?))
     }
 
     /// That of a snowflake with this layout, of which the gene is a part.
@@ -337,90 +125,26 @@ impl IdFormat {
     /// Says what does not fit.
     pub(crate) fn of_snowflake(
         name: &str,
-        config: &FormatConfig<'_>,
+        settings: &FormatSettings,
         secrets: &Secrets,
         layout: Layout,
     ) -> anyhow::Result<Self> {
-        let left = 63 - layout.bits();
-        let key_id_bits = config.key_id_bits.unwrap_or(if has_keys(config) { KEY_ID_BITS.min(left) } else { 0 });
-        let least = layout.bits().saturating_add(key_id_bits);
-        let bits = config.bits.unwrap_or(least);
-        ensure!(
-            least <= bits && bits <= 63,
-            "its layout has {} bits and the key's id {key_id_bits}, which do not fit {} bits: choose another layout, or other bits",
-            layout.bits(),
-            bits.min(63)
-        );
-        Self::new(name, config, secrets, bits, key_id_bits)
+        Ok(Self::new(name, settings, settings.of_snowflake(name, secrets, layout)?))
+    }
+
+    fn new(name: &str, settings: &FormatSettings, format: Format) -> Self {
+        Self {
+            name: name.to_owned(),
+            format: Arc::new(format),
+            has_template: settings.template.is_some(),
+            is_bare: settings.is_bare(),
+        }
     }
 
     /// What is configured, or for ids of which nothing is configured: the id as it is.
     fn or_plain<'a>(shown: Option<&'a Self>, name: &str) -> Cow<'a, Self> {
-        shown.map_or_else(
-            || {
-                let format = Arc::new(Format::default());
-                Cow::Owned(Self { name: name.to_owned(), format, has_template: false, is_bare: true })
-            },
-            Cow::Borrowed,
-        )
-    }
-
-    fn new(
-        name: &str,
-        config: &FormatConfig<'_>,
-        secrets: &Secrets,
-        bits: u8,
-        key_id_bits: u8,
-    ) -> anyhow::Result<Self> {
-        let gene_bits = config.gene_bits.unwrap_or(0);
-        let ids = config.keys.unwrap_or_default();
-        if ids.is_empty() {
-            ensure!(
-                config.keys.is_none(),
-                "its list of keys is empty: leave it out for ids that are shown as they are"
-            );
-            ensure!(config.key_id_bits.is_none(), "key_id_bits is about keys, and it has none");
-        } else {
-            let permuted_bits = bits.saturating_sub(gene_bits).saturating_sub(key_id_bits);
-            ensure!(
-                permuted_bits >= PERMUTED_BITS_MIN,
-                "a key for {permuted_bits} bits hides nothing: of {bits} bits, gene_bits takes {gene_bits} and key_id_bits \
-                 {key_id_bits}, and {PERMUTED_BITS_MIN} at least must be left"
-            );
-        }
-        let mut keys = Vec::with_capacity(ids.len());
-        for id in ids {
-            let secret = secrets.0.get(id).with_context(|| format!("there is no key {id}: add [keys.{id}]"))?;
-            let greatest = (1_u16 << key_id_bits.min(8)) - 1;
-            ensure!(
-                u16::from(*id) <= greatest && (*id == 0) == (greatest == 0),
-                "the key {id} has no place in key_id_bits = {key_id_bits}: {}",
-                if greatest == 0 {
-                    "there is room only for the key 0".to_owned()
-                } else {
-                    format!("keys are 1 to {greatest}")
-                }
-            );
-            keys.push(FormatKey { id: *id, secret: *secret });
-        }
-        let format = Format::new(&FormatOptions {
-            template: config.template.unwrap_or("{id}"),
-            utc_offset_minutes: config.utc_offset.map_or(0, |offset| offset.minutes),
-            restart: config.restart.map_or(Restart::Never, Restart::from),
-            bits,
-            gene_bits,
-            key_id_bits,
-            keys: &keys,
-            context: name,
-        })?;
-        Ok(Self {
-            name: name.to_owned(),
-            format: Arc::new(format),
-            has_template: config.template.is_some(),
-            is_bare: keys.is_empty()
-                && gene_bits == 0
-                && config.restart.is_none_or(|restart| restart == RestartText::Never),
-        })
+        let plain = || Self::new(name, &FormatSettings::default(), Format::default());
+        shown.map_or_else(|| Cow::Owned(plain()), Cow::Borrowed)
     }
 
     /// The format.
@@ -474,10 +198,6 @@ impl IdFormat {
         }
         Err(Refusal::TemplateOnly { name: shortened(&self.name), format: notation.name() })
     }
-}
-
-fn has_keys(config: &FormatConfig<'_>) -> bool {
-    config.keys.is_some_and(|keys| !keys.is_empty())
 }
 
 /// How all that is configured is shown, by name.
@@ -766,36 +486,6 @@ pub(crate) fn check_layout(shown: &IdFormat, layout: Layout) -> anyhow::Result<(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_distance_from_utc_is_read_and_written() {
-        for (text, minutes) in [("+00:00", 0), ("+08:00", 480), ("-03:30", -210), ("+18:00", 1080), ("-00:45", -45)] {
-            let offset = UtcOffset::read(text).unwrap();
-            assert_eq!(offset.minutes, minutes);
-            assert_eq!(serde_json::to_value(offset).unwrap(), text);
-        }
-        for text in
-            ["", "+", "8", "08:00", "+8:00", "+08", "+0800", "+19:00", "+08:60", "+-8:00", "é08:00", "Z", "+08:00:00"]
-        {
-            assert_eq!(UtcOffset::read(text), None, "{text}");
-        }
-    }
-
-    #[test]
-    fn a_secret_is_32_hexadecimal_digits() {
-        assert_eq!(hexadecimal("000102030405060708090a0B0C0D0E0F").unwrap(), 0x0001_0203_0405_0607_0809_0a0b_0c0d_0e0f);
-        for text in [
-            "",
-            "1",
-            "000102030405060708090a0b0c0d0e0",
-            "000102030405060708090a0b0c0d0e0f0",
-            &"0".repeat(32),
-            &"+".repeat(32),
-        ] {
-            let error = format!("{:#}", hexadecimal(text).unwrap_err());
-            assert!(text.len() < 2 || !error.contains(text), "{error}");
-        }
-    }
 
     #[test]
     fn every_notation_has_its_name() {

@@ -10,13 +10,13 @@
 use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
 use prost::Message;
 use tokio::time::{Instant, sleep, timeout_at};
-use unalike_storage::{ClockSteps, Process, StoreError};
+use unalike_storage::{ClockSteps, Process, StoreError, lock};
 
 use crate::EtcdOptions;
 use crate::clock::{MemberClock, Reading};
@@ -579,11 +579,6 @@ fn figures(version: &str) -> (u32, u32, u32) {
 pub(crate) fn applied(status: &StatusResponse) -> u64 {
     // Before etcd 3.4 it is not told; what is committed is carried out a moment later.
     if status.raft_applied_index == 0 { status.raft_index } else { status.raft_applied_index }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Each value is whole at any time.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use tokio::sync::{OnceCell, OwnedMutexGuard};
 use unalike_storage::{
-    GrantId, Layout, Lease, LeaseAcquire, LeaseExtend, LeaseRecord, LeaseStore, StoreError, StoreIdentity,
+    GrantId, Layout, Lease, LeaseAcquire, LeaseExtend, LeaseRecord, LeaseStore, StoreError, StoreIdentity, lock,
 };
 
 use crate::file::{Directory, Granter, Kept, Kind};
@@ -363,9 +363,4 @@ impl LeaseStore for LocalLeases {
 async fn identity_of(store: &dyn LeaseStore, known: &OnceCell<Option<StoreIdentity>>) -> Option<StoreIdentity> {
     let asked = tokio::time::timeout(IDENTITY_TIMEOUT, known.get_or_try_init(|| store.identity())).await;
     asked.ok()?.ok().copied().flatten()
-}
-
-/// The values are whole after every statement, so a panic elsewhere leaves nothing half done.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,14 +1,14 @@
 //! The connections to one server, and what is checked of it before it is trusted.
 
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use deadpool::managed::{Manager, Metrics, Object, Pool, PoolError, QueueMode, RecycleError, RecycleResult};
 use sqlx::mysql::{MySqlArguments, MySqlConnectOptions, MySqlConnection, MySqlQueryResult, MySqlRow};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, MySql, Row as _};
 use tokio::time::{timeout, timeout_at};
-use unalike_storage::{Process, StoreError};
+use unalike_storage::{Process, StoreError, lock};
 
 use crate::MysqlOptions;
 use crate::error::{
@@ -637,11 +637,6 @@ impl Drop for Turn {
             drop(Object::take(connection));
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Each value is whole at any time.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A column of whole numbers, of 0 or more: BIGINT and INT, signed or not.

@@ -44,8 +44,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use sqlx::mysql::{MySqlConnectOptions, MySqlSslMode};
 use unalike_storage::{
-    ID_MAX, JoinedStripe, LeaseLimits, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, StoreIdentity,
-    Stripe, TagCreation, TagOptions, TagRecord, TailRelease, TailsReleased, is_kept_time, random_128,
+    ID_MAX, JoinedStripe, LeaseLimits, SegmentStore, StoreError, StoreIdentity, Stripe, TagCreation, TagRecord,
+    is_kept_time, random_128,
 };
 use url::Url;
 
@@ -729,61 +729,13 @@ fn warn_of_assumptions(options: &MysqlOptions, facts: &ServerFacts) {
 }
 
 #[async_trait]
-impl SegmentStore for MysqlStore {
-    async fn allocate(&self, tag: &str, count: u64, at_least: u64) -> Result<Segment, StoreError> {
-        self.segments.allocate(tag, count, at_least).await
-    }
-
-    async fn release(&self, tag: &str, tail: TailRelease) -> Result<bool, StoreError> {
-        self.segments.release(tag, tail).await
+impl unalike_storage::SegmentLayer for MysqlStore {
+    fn below(&self) -> Option<&dyn SegmentStore> {
+        Some(&*self.segments)
     }
 
     fn address(&self) -> Option<String> {
         Some(self.options.address())
-    }
-
-    async fn release_many(&self, tails: Vec<(String, TailRelease)>) -> TailsReleased {
-        self.segments.release_many(tails).await
-    }
-
-    async fn open_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
-        self.segments.open_tag(tag).await
-    }
-
-    async fn tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
-        self.segments.tag(tag).await
-    }
-
-    async fn create_tag(&self, tag: &str, options: &TagOptions) -> Result<TagRecord, StoreError> {
-        self.segments.create_tag(tag, options).await
-    }
-
-    async fn change_tag(&self, tag: &str, step: StepPolicy, refill: RefillPolicy) -> Result<TagRecord, StoreError> {
-        self.segments.change_tag(tag, step, refill).await
-    }
-
-    async fn raise_tag(&self, tag: &str, next: u64) -> Result<TagRecord, StoreError> {
-        self.segments.raise_tag(tag, next).await
-    }
-
-    async fn retire_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
-        self.segments.retire_tag(tag).await
-    }
-
-    async fn retire_tags(&self, tags: &[String]) -> Result<Option<Vec<TagRecord>>, StoreError> {
-        self.segments.retire_tags(tags).await
-    }
-
-    async fn create_tags(&self, tags: &[(String, TagOptions)]) -> Result<Option<Vec<TagRecord>>, StoreError> {
-        self.segments.create_tags(tags).await
-    }
-
-    async fn beyond_records(&self, tags: &[String]) -> Result<Option<Vec<Option<String>>>, StoreError> {
-        self.segments.beyond_records(tags).await
-    }
-
-    async fn tags(&self, after: Option<&str>, limit: u32) -> Result<Vec<TagRecord>, StoreError> {
-        self.segments.tags(after, limit).await
     }
 
     async fn identity(&self) -> Result<Option<StoreIdentity>, StoreError> {
@@ -794,28 +746,8 @@ impl SegmentStore for MysqlStore {
         identity::recorded(&self.database, self.options.dialect.name()).await
     }
 
-    async fn folds_names(&self) -> Result<Option<String>, StoreError> {
-        self.segments.folds_names().await
-    }
-
-    async fn beyond_record(&self, tag: &str) -> Result<Option<String>, StoreError> {
-        self.segments.beyond_record(tag).await
-    }
-
     async fn leave_leases(&self, namespace: &str) -> Result<(), StoreError> {
         leases::leave(&self.database, &self.options, namespace).await
-    }
-
-    fn keeps_formats(&self) -> bool {
-        self.segments.keeps_formats()
-    }
-
-    async fn check(&self) -> Result<(), StoreError> {
-        self.segments.check().await
-    }
-
-    async fn stripe(&self) -> Result<Option<Stripe>, StoreError> {
-        self.segments.stripe().await
     }
 
     async fn join_stripe(&self, stripe: &Stripe) -> Result<JoinedStripe, StoreError> {

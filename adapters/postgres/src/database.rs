@@ -2,14 +2,14 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use deadpool::managed::{Manager, Metrics, Object, Pool, PoolError, QueueMode, RecycleError, RecycleResult};
 use sqlx::postgres::{PgArguments, PgConnectOptions, PgConnection, PgRow};
 use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, Postgres, Row as _};
 use tokio::time::{timeout, timeout_at};
-use unalike_storage::{Process, StoreError, random_128};
+use unalike_storage::{Process, StoreError, lock, random_128};
 
 use crate::PostgresOptions;
 use crate::error::{POOLED, broke, code, connect_error, damaged, no_connection, read_error, write_error};
@@ -666,11 +666,6 @@ impl Drop for Turn {
             drop(Object::take(session));
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Each value is whole at any time.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A column of whole numbers of 0 or more.

@@ -70,9 +70,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use redis::{ConnectionInfo, IntoConnectionInfo};
 use unalike_storage::{
-    Ceiling, FormatBinding, FormatOwner, FormatPart, HostsUrl, LeaseLimits, RefillPolicy, Segment, SegmentStore,
-    StepPolicy, StoreError, StoreIdentity, TagCreation, TagOptions, TagRecord, TailRelease, TailsReleased,
-    percent_decode,
+    HostsUrl, JoinedStripe, LeaseLimits, SegmentStore, StoreError, StoreIdentity, Stripe, TagCreation, percent_decode,
 };
 use url::Url;
 
@@ -638,67 +636,24 @@ impl RedisStore {
     }
 
     /// What the dialect makes of it. Not in a forked child, where a lock in it may be held for ever.
-    fn segments(&self) -> Result<&dyn DialectStore, StoreError> {
+    fn segments(&self) -> Result<&dyn SegmentStore, StoreError> {
         self.server.check_process()?;
         Ok(&*self.segments)
     }
 }
 
 #[async_trait]
-impl SegmentStore for RedisStore {
-    async fn allocate(&self, tag: &str, count: u64, at_least: u64) -> Result<Segment, StoreError> {
-        self.segments()?.allocate(tag, count, at_least).await
+impl unalike_storage::SegmentLayer for RedisStore {
+    fn below(&self) -> Option<&dyn SegmentStore> {
+        self.segments().ok()
     }
 
-    async fn release(&self, tag: &str, tail: TailRelease) -> Result<bool, StoreError> {
-        self.segments()?.release(tag, tail).await
+    async fn reach(&self) -> Result<&dyn SegmentStore, StoreError> {
+        self.segments()
     }
 
     fn address(&self) -> Option<String> {
         Some(self.server.address().to_owned())
-    }
-
-    async fn release_many(&self, tails: Vec<(String, TailRelease)>) -> TailsReleased {
-        match self.segments() {
-            Ok(segments) => segments.release_many(tails).await,
-            Err(error) => {
-                let mut released = TailsReleased::default();
-                released.failed(tails.len(), error);
-                released
-            }
-        }
-    }
-
-    async fn open_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
-        self.segments()?.open_tag(tag).await
-    }
-
-    async fn tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
-        self.segments()?.tag(tag).await
-    }
-
-    async fn create_tag(&self, tag: &str, options: &TagOptions) -> Result<TagRecord, StoreError> {
-        self.segments()?.create_tag(tag, options).await
-    }
-
-    async fn change_tag(&self, tag: &str, step: StepPolicy, refill: RefillPolicy) -> Result<TagRecord, StoreError> {
-        self.segments()?.change_tag(tag, step, refill).await
-    }
-
-    async fn raise_tag(&self, tag: &str, next: u64) -> Result<TagRecord, StoreError> {
-        self.segments()?.raise_tag(tag, next).await
-    }
-
-    async fn retire_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
-        self.segments()?.retire_tag(tag).await
-    }
-
-    async fn tags(&self, after: Option<&str>, limit: u32) -> Result<Vec<TagRecord>, StoreError> {
-        self.segments()?.tags(after, limit).await
-    }
-
-    async fn check(&self) -> Result<(), StoreError> {
-        self.segments()?.check().await
     }
 
     async fn identity(&self) -> Result<Option<StoreIdentity>, StoreError> {
@@ -709,33 +664,12 @@ impl SegmentStore for RedisStore {
         }
     }
 
-    async fn folds_names(&self) -> Result<Option<String>, StoreError> {
-        self.segments()?.folds_names().await
+    async fn recorded_identity(&self) -> Result<Option<StoreIdentity>, StoreError> {
+        SegmentStore::identity(self).await
     }
 
-    async fn beyond_record(&self, tag: &str) -> Result<Option<String>, StoreError> {
-        self.segments()?.beyond_record(tag).await
-    }
-
-    async fn beyond_records(&self, tags: &[String]) -> Result<Option<Vec<Option<String>>>, StoreError> {
-        self.segments()?.beyond_records(tags).await
-    }
-
-    fn keeps_formats(&self) -> bool {
-        self.segments().is_ok_and(SegmentStore::keeps_formats)
-    }
-
-    async fn bind_format(
-        &self,
-        owner: FormatOwner<'_>,
-        part: FormatPart,
-        binding: FormatBinding,
-    ) -> Result<Option<u64>, StoreError> {
-        self.segments()?.bind_format(owner, part, binding).await
-    }
-
-    async fn ceiling(&self, tag: &str) -> Result<Option<Ceiling>, StoreError> {
-        self.segments()?.ceiling(tag).await
+    async fn join_stripe(&self, stripe: &Stripe) -> Result<JoinedStripe, StoreError> {
+        self.segments.join_stripe(stripe).await
     }
 
     async fn close(&self) {

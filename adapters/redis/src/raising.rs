@@ -7,11 +7,12 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::{OnceCell, OwnedMutexGuard};
 use tokio::time::{Instant, timeout, timeout_at};
+pub(crate) use unalike_storage::lock;
 use unalike_storage::{Segment, SegmentStore, StoreError, Stripe, hand_over, random_128};
 
 use crate::RedisOptions;
@@ -166,10 +167,6 @@ struct Health {
 /// A word that nobody else has.
 pub(crate) fn nonce() -> Result<String, StoreError> {
     Ok(format!("{:032x}", random_128()?))
-}
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Raising {

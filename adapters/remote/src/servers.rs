@@ -1,7 +1,7 @@
 //! Which server is asked, and whether its answer may be believed.
 
 use std::fmt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
@@ -10,7 +10,7 @@ use reqwest::redirect::Policy;
 use reqwest::{Certificate, Client, Method};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use unalike_storage::{Process, StoreError, StoreIdentity, random_128};
+use unalike_storage::{Process, StoreError, StoreIdentity, lock, random_128};
 use url::Url;
 
 use crate::RemoteOptions;
@@ -80,11 +80,6 @@ struct ServerState {
     refused: Option<String>,
     failures: u32,
     avoided_until: Option<Instant>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What is in them is whole after every statement.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The host and port of a server, for messages.

@@ -86,7 +86,7 @@ pub struct ZookeeperOptions {
     pub limits: LeaseLimits,
     /// The nodes of Leaf's that the workers are shared with. None by default.
     pub leaf: Option<Leaf>,
-    /// The path after Leaf's own address, as ours is after the URL's: see [`ZookeeperOptions::leaf_path`].
+    /// The path after Leaf's own ZooKeeper address (`zk1:2181/PATH`), where that has one: `/prod`.
     leaf_root: String,
     /// How long a connection to all of the servers in turn may take. 3 s by default.
     pub connect_timeout: Duration,
@@ -165,15 +165,6 @@ impl ZookeeperOptions {
             options.set(&name, &value)?;
         }
         Ok(options)
-    }
-
-    /// The path after Leaf's own ZooKeeper address (`zk1:2181/PATH`), where that has one: `/prod`.
-    ///
-    /// # Errors
-    /// [`StoreError::Refused`] when it is not a path.
-    pub fn leaf_path(mut self, path: &str) -> Result<Self, StoreError> {
-        self.leaf_root = HostsUrl::read_path("leaf-path", path)?;
-        Ok(self)
     }
 
     /// The user and the password of the scheme `digest`.

@@ -37,6 +37,7 @@ type Open<S> = Box<dyn Fn() -> BoxFuture<'static, Result<S, StoreError>> + Send 
 /// ```
 pub struct Lazy<S> {
     open: Open<S>,
+    address: Option<String>,
     store: OnceCell<S>,
 }
 
@@ -47,7 +48,22 @@ impl<S> Lazy<S> {
     where
         Opening: Future<Output = Result<S, StoreError>> + Send + 'static,
     {
-        Self { open: Box::new(move || Box::pin(open())), store: OnceCell::new() }
+        Self { open: Box::new(move || Box::pin(open())), address: None, store: OnceCell::new() }
+    }
+
+    /// Its [`address`](SegmentStore::address), for messages before it is open too.
+    ///
+    /// ```
+    /// use unalike_storage::{Lazy, SegmentStore, StoreError, StripedStore};
+    ///
+    /// let down: Lazy<StripedStore> = Lazy::new(|| async { Err(StoreError::unavailable("the server is down")) });
+    /// let down = down.at("db.example/ids".to_owned());
+    /// assert_eq!(down.address().as_deref(), Some("db.example/ids"));
+    /// ```
+    #[must_use]
+    pub fn at(mut self, address: String) -> Self {
+        self.address = Some(address);
+        self
     }
 
     /// The store, opened unless it is open.
@@ -84,6 +100,10 @@ impl<S: SegmentStore> SegmentLayer for Lazy<S> {
     async fn join_stripe(&self, stripe: &Stripe) -> Result<JoinedStripe, StoreError> {
         // It is open, so nothing has to be in front of the client that joined.
         self.opened().await?.join_stripe(stripe).await
+    }
+
+    fn address(&self) -> Option<String> {
+        self.address.clone().or_else(|| self.below()?.address())
     }
 }
 

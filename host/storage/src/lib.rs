@@ -20,6 +20,7 @@ mod lease_place;
 mod lease_rows;
 mod lease_rules;
 mod leases;
+mod lock;
 mod policies;
 mod process;
 mod random;
@@ -48,6 +49,7 @@ pub use lease_rules::{
     nth_never_used,
 };
 pub use leases::{LeaseAcquire, LeaseExtend, LeaseRecord, LeaseStore};
+pub use lock::lock;
 pub use policies::PolicyColumns;
 pub use process::{OpenInParent, Openings, Process, block_signals};
 pub use random::{random_64, random_128};

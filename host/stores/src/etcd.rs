@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use unalike_etcd::{EtcdLeases, EtcdOptions, EtcdStore};
-use unalike_storage::{JoinedStripe, Lazy, LeaseStore, SegmentLayer, SegmentStore, StoreError, Stripe};
+use unalike_storage::{Lazy, LeaseStore, StoreError};
 
 use crate::backend::{Adopted, Adoption, Backend, OpenStore, Opening, Place};
 use crate::error::{Because as _, PlaceError};
@@ -51,7 +51,8 @@ impl Place for EtcdOptions {
         options.create &= opening.may_begin;
         options.creation = opening.creation(options.creation);
         options.limits = opening.limits;
-        Ok(Arc::new(LazyEtcd::new(options)))
+        let address = EtcdOptions::address(&options);
+        Ok(Arc::new(Lazy::new(move || EtcdStore::connect(options.clone())).at(address)))
     }
 
     async fn connect_leases(&self, opening: &Opening) -> Result<Arc<dyn LeaseStore>, StoreError> {
@@ -76,41 +77,14 @@ impl Place for EtcdOptions {
     }
 }
 
-/// A cluster that may have been down when the program started, with its address.
-struct LazyEtcd {
-    options: EtcdOptions,
-    store: Lazy<EtcdStore>,
-}
-
-impl LazyEtcd {
-    fn new(options: EtcdOptions) -> Self {
-        let connected = options.clone();
-        Self { options, store: Lazy::new(move || EtcdStore::connect(connected.clone())) }
-    }
-}
-
+/// A cluster that may have been down when the program started.
 #[async_trait]
-impl OpenStore for LazyEtcd {
+impl OpenStore for Lazy<EtcdStore> {
     async fn connect(&self) -> Result<(), StoreError> {
-        self.store.opened().await.map(drop)
+        self.opened().await.map(drop)
     }
 
     async fn leases(self: Arc<Self>) -> Result<Arc<dyn LeaseStore>, StoreError> {
-        Ok(Arc::new(self.store.opened().await?.leases().await?))
-    }
-}
-
-#[async_trait]
-impl SegmentLayer for LazyEtcd {
-    fn below(&self) -> Option<&dyn SegmentStore> {
-        Some(&self.store)
-    }
-
-    async fn join_stripe(&self, stripe: &Stripe) -> Result<JoinedStripe, StoreError> {
-        SegmentLayer::join_stripe(self.store.opened().await?, stripe).await
-    }
-
-    fn address(&self) -> Option<String> {
-        Some(self.options.address())
+        Ok(Arc::new(self.opened().await?.leases().await?))
     }
 }

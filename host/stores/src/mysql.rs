@@ -175,7 +175,7 @@ impl SegmentLayer for LazyMysql {
     }
 
     async fn join_stripe(&self, stripe: &Stripe) -> Result<JoinedStripe, StoreError> {
-        self.store.opened().await?.join_stripe(stripe).await
+        SegmentLayer::join_stripe(self.store.opened().await?, stripe).await
     }
 
     fn address(&self) -> Option<String> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 use unalike_postgres::{Dialect, PostgresLeases, PostgresOptions, PostgresStore};
-use unalike_storage::{JoinedStripe, Lazy, LeaseStore, SegmentLayer, SegmentStore, StoreError, Stripe};
+use unalike_storage::{Lazy, LeaseStore, StoreError};
 
 use crate::backend::{Account, Adopted, Adoption, Backend, OpenStore, Opening, Place, SchemaStatements, Tables};
 use crate::error::{Because as _, PlaceError};
@@ -92,7 +92,8 @@ impl Place for PostgresOptions {
         options.create_tables &= opening.may_begin || is_beside;
         options.creation = opening.creation(options.creation);
         options.limits = opening.limits;
-        Ok(Arc::new(LazyPostgres::new(options)))
+        let address = PostgresOptions::address(&options);
+        Ok(Arc::new(Lazy::new(move || PostgresStore::connect(options.clone())).at(address)))
     }
 
     async fn connect_leases(&self, opening: &Opening) -> Result<Arc<dyn LeaseStore>, StoreError> {
@@ -132,41 +133,14 @@ impl Place for PostgresOptions {
     }
 }
 
-/// A database that may have been down when the program started, with its address.
-struct LazyPostgres {
-    options: PostgresOptions,
-    store: Lazy<PostgresStore>,
-}
-
-impl LazyPostgres {
-    fn new(options: PostgresOptions) -> Self {
-        let connected = options.clone();
-        Self { options, store: Lazy::new(move || PostgresStore::connect(connected.clone())) }
-    }
-}
-
+/// A database that may have been down when the program started.
 #[async_trait]
-impl OpenStore for LazyPostgres {
+impl OpenStore for Lazy<PostgresStore> {
     async fn connect(&self) -> Result<(), StoreError> {
-        self.store.opened().await.map(drop)
+        self.opened().await.map(drop)
     }
 
     async fn leases(self: Arc<Self>) -> Result<Arc<dyn LeaseStore>, StoreError> {
-        Ok(Arc::new(self.store.opened().await?.leases().await?))
-    }
-}
-
-#[async_trait]
-impl SegmentLayer for LazyPostgres {
-    fn below(&self) -> Option<&dyn SegmentStore> {
-        Some(&self.store)
-    }
-
-    async fn join_stripe(&self, stripe: &Stripe) -> Result<JoinedStripe, StoreError> {
-        SegmentLayer::join_stripe(self.store.opened().await?, stripe).await
-    }
-
-    fn address(&self) -> Option<String> {
-        Some(self.options.address())
+        Ok(Arc::new(self.opened().await?.leases().await?))
     }
 }

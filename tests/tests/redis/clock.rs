@@ -8,7 +8,7 @@ use std::io::Write;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use async_trait::async_trait;
@@ -19,12 +19,13 @@ use unalike_redis::{Backing, Dialect, RedisOptions, RedisStore};
 use unalike_sqlite::{SqliteOptions, SqliteStore};
 use unalike_storage::contract::{Fixture, SegmentFixture, segment_checks as check};
 use unalike_storage::{
-    Layout, LayoutFields, Mode, Parts, RefillPolicy, Segment, SegmentLayer, SegmentStore, StepPolicy, StoreError,
-    TagCreation, TagOptions, sub_tag,
+    Layout, LayoutFields, Mode, Parts, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, TagCreation,
+    TagOptions, sub_tag,
 };
 use unalike_tests::PATIENCE;
 use unalike_tests::clients::{Clients, assert_ascends_in_real_time, assert_disjoint, assert_each_ascends};
 use unalike_tests::faulty::FaultyStore;
+use unalike_tests::leases::now_ms;
 use unalike_tests::redis::{Persistence, Redis};
 
 const CHILD: &str = env!("CARGO_BIN_EXE_redis-clock-child");
@@ -43,11 +44,6 @@ const KEY: &str = "unalike:clock:{order}:60";
 
 /// The tag under which the durable store grants its ms.
 const LEASE: &str = "order\u{1f}redis-clock:60";
-
-#[expect(clippy::disallowed_methods, reason = "compared with times in ids")]
-fn now_ms() -> u64 {
-    u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis()).unwrap()
-}
 
 /// Now, in ms since the epoch of the ids.
 fn now_tick() -> u64 {
@@ -511,7 +507,7 @@ struct Between {
 type Event = Box<dyn FnOnce(Segment) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send>;
 
 #[async_trait]
-impl SegmentLayer for Between {
+impl unalike_storage::SegmentLayer for Between {
     fn below(&self) -> Option<&dyn SegmentStore> {
         Some(&self.inner)
     }

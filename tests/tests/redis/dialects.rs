@@ -14,8 +14,8 @@ use unalike_memory::MemoryStore;
 use unalike_redis::{Backing, RedisOptions, RedisStore};
 use unalike_storage::contract::{self, Fixture, SegmentFixture, segment_checks as check};
 use unalike_storage::{
-    Ceiling, ID_MAX, Mode, RefillPolicy, Segment, SegmentLayer, SegmentStore, StepPolicy, StoreError, TagCreation,
-    TagOptions, TagRecord, TailRelease, sub_tag,
+    Ceiling, ID_MAX, Mode, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, TagCreation, TagOptions,
+    TagRecord, TailRelease, sub_tag,
 };
 use unalike_tests::PATIENCE;
 use unalike_tests::proxy::Proxy;
@@ -735,25 +735,27 @@ impl Creating {
 }
 
 #[async_trait]
-impl SegmentLayer for Creating {
+impl unalike_storage::SegmentLayer for Creating {
     fn below(&self) -> Option<&dyn SegmentStore> {
         Some(&self.store)
     }
 
     async fn allocate(&self, tag: &str, count: u64, at_least: u64) -> Result<Segment, StoreError> {
-        match self.store.allocate(tag, count, at_least).await {
+        let store: &dyn SegmentStore = &self.store;
+        match store.allocate(tag, count, at_least).await {
             Err(StoreError::TagUnknown { .. }) => self.create(tag).await?,
             answer => return answer,
         }
-        self.store.allocate(tag, count, at_least).await
+        store.allocate(tag, count, at_least).await
     }
 
     async fn open_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
-        match self.store.open_tag(tag).await {
+        let store: &dyn SegmentStore = &self.store;
+        match store.open_tag(tag).await {
             Err(StoreError::TagUnknown { .. }) => self.create(tag).await?,
             answer => return answer,
         }
-        self.store.open_tag(tag).await
+        store.open_tag(tag).await
     }
 }
 

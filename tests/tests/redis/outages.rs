@@ -18,7 +18,7 @@ use unalike::{ErrorKind, Ids, Sequence, SequenceOptions, StepPolicy};
 use unalike_mysql::{MysqlOptions, MysqlStore};
 use unalike_redis::{Backing, RedisOptions, RedisStore};
 use unalike_sqlite::{SqliteOptions, SqliteStore};
-use unalike_storage::{Segment, SegmentLayer, SegmentStore, StoreError};
+use unalike_storage::{Segment, SegmentStore, StoreError};
 use unalike_tests::PATIENCE;
 use unalike_tests::clients::{Clients, Grant, assert_ascends_in_real_time, assert_disjoint, monotonic_ns};
 use unalike_tests::mariadb::MariaDb;
@@ -321,7 +321,7 @@ struct Durable<S> {
 }
 
 #[async_trait]
-impl<S: SegmentStore> SegmentLayer for Durable<S> {
+impl<S: SegmentStore> unalike_storage::SegmentLayer for Durable<S> {
     fn below(&self) -> Option<&dyn SegmentStore> {
         Some(&self.store)
     }

@@ -22,15 +22,15 @@
 //! the tag may never be created again.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use sqlx::mysql::MySqlRow;
 use sqlx::{AssertSqlSafe, Row as _};
 use unalike_storage::{
     ID_MAX, JoinedStripe, Mode, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, Stripe, StripeNumbers,
-    TagCreation, TagOptions, TagRecord, TailRelease, first_watermark, split_tag, validate_allocate, validate_policies,
-    validate_raise, validate_tag,
+    TagCreation, TagOptions, TagRecord, TailRelease, first_watermark, lock, split_tag, validate_allocate,
+    validate_policies, validate_raise, validate_tag,
 };
 
 use super::race::Race;
@@ -852,11 +852,6 @@ fn validate(tag: &str) -> Result<(), StoreError> {
         return invalid("tables that begin with unalike_ are for other purposes".to_owned());
     }
     Ok(())
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Each value is whole at any time.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use std::future::poll_fn;
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::{Duration, Instant};
 
@@ -29,6 +29,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, Semaphore};
 use tokio::task::coop::unconstrained;
+use unalike::storage::lock;
 
 use crate::config::tls::Tls;
 use crate::config::{CONNECTIONS_MAX, Config, HEADERS_ON_STACK};
@@ -811,10 +812,6 @@ impl Seldom {
         self.last = Some(Instant::now());
         Some(std::mem::take(&mut self.count))
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Allows this process as many files as the system lets it, and gives how many connections that is enough for. Fewer

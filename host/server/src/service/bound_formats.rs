@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use unalike::Format;
-use unalike::storage::{FormatOwner, SegmentStore, StoreError, check_format};
+use unalike::storage::{FormatOwner, SegmentStore, StoreError, check_format, lock};
 
 use crate::config::formats::Formats;
 
@@ -120,10 +120,6 @@ impl BoundFormats {
         bare.insert(tag.to_owned(), Instant::now());
         Ok(())
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What the store answers within this time.

@@ -144,6 +144,30 @@ pub fn ok(directory: &Path, arguments: &[&str]) -> String {
     ran.stdout
 }
 
+/// Runs the binary to its end in this directory over this store.
+///
+/// # Errors
+/// As [`run_with`].
+pub fn run_over(directory: &TempDir, store: &str, arguments: &[&str]) -> anyhow::Result<Ran> {
+    run(directory.path(), ["--store", store].into_iter().chain(arguments.iter().copied()))
+}
+
+/// The same where it must succeed; gives what it printed.
+///
+/// # Errors
+/// When it fails.
+pub fn ok_over(directory: &TempDir, store: &str, arguments: &[&str]) -> anyhow::Result<String> {
+    let ran = run_over(directory, store, arguments)?;
+    ensure!(ran.code == Some(0), "{arguments:?}: {ran:?}");
+    Ok(ran.stdout)
+}
+
+/// The name of the database in the URL of a store.
+#[must_use]
+pub fn name_of(url: &str) -> &str {
+    url.rsplit('/').next().unwrap()
+}
+
 /// Runs the binary in this directory, where it must fail with this code, print nothing but the reason, and name all of
 /// these in it.
 ///
@@ -158,6 +182,16 @@ pub fn fails(directory: &Path, arguments: &[&str], code: i32, named: &[&str]) ->
     }
     assert!(!ran.stderr.contains("panicked"), "{}", ran.stderr);
     ran
+}
+
+/// The same with the code 1, where no secret may be in the reason.
+///
+/// # Panics
+/// As [`fails`].
+#[track_caller]
+pub fn refuses(directory: &TempDir, arguments: &[&str], named: &[&str]) {
+    let ran = fails(directory.path(), arguments, 1, named);
+    assert!(!ran.stderr.contains("secret"), "{}", ran.stderr);
 }
 
 /// A running server.

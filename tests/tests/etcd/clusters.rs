@@ -12,6 +12,7 @@ use unalike_etcd::{EtcdOptions, EtcdStore};
 use unalike_storage::{SegmentStore, StoreError};
 use unalike_tests::PATIENCE;
 use unalike_tests::etcd::{Etcd, Version};
+use unalike_tests::refusals::stays_refused;
 
 async fn try_connect(url: &str) -> Result<EtcdStore, StoreError> {
     EtcdStore::connect(EtcdOptions::from_url(url).unwrap()).await
@@ -177,16 +178,8 @@ async fn a_restored_snapshot_is_refused_until_it_is_adopted_with_a_lift() {
         // Restarts add to the restored log; that hides nothing.
         cluster.restart().unwrap();
         // By whoever was running, and by whoever comes.
-        let deadline = Instant::now() + PATIENCE;
-        let error = loop {
-            match store.allocate("order", 10, 0).await {
-                Err(error) if error.is_retryable() => assert!(Instant::now() < deadline, "{error:?}"),
-                answer => break answer.expect_err("it is another history"),
-            }
-        };
-        assert!(matches!(error, StoreError::Refused { .. }) && error.to_string().contains("store adopt"), "{error:?}");
-        let error = try_connect(&url).await.map(drop).expect_err("it is another history");
-        assert!(matches!(error, StoreError::Refused { .. }) && error.to_string().contains("store adopt"), "{error:?}");
+        stays_refused(async || store.allocate("order", 10, 0).await, &["store adopt"]).await;
+        stays_refused(async || try_connect(&url).await, &["store adopt"]).await;
 
         let options = EtcdOptions::from_url(&url).unwrap();
         assert_eq!(EtcdStore::adopt(options.clone(), 100).await.unwrap().tags, 1);
@@ -199,8 +192,7 @@ async fn a_restored_snapshot_is_refused_until_it_is_adopted_with_a_lift() {
         // The same snapshot once more.
         cluster.restore("before", token).unwrap();
         // It knows nothing of the adoption.
-        let error = try_connect(&url).await.map(drop).expect_err("it is another history");
-        assert!(matches!(error, StoreError::Refused { .. }), "{error:?}");
+        stays_refused(async || try_connect(&url).await, &["store adopt"]).await;
     }
 }
 

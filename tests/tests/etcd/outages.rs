@@ -5,57 +5,18 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use unalike_etcd::{EtcdLeases, EtcdOptions, EtcdStore};
-use unalike_storage::{Layout, LeaseAcquire, LeaseStore as _, Segment, SegmentStore, StoreError};
-use unalike_tests::PATIENCE;
+use unalike_storage::{Layout, LeaseAcquire, LeaseStore as _, SegmentStore as _};
 use unalike_tests::etcd::{Etcd, Version};
 use unalike_tests::leases::{assert_disjoint, now_ms};
+use unalike_tests::outages::{OUTCOME_UNKNOWN, UNAVAILABLE, allocate_at_last, judge};
 use unalike_tests::proxy::Proxy;
 use unalike_tests::users::Users;
 
-/// Worth a retry, may have granted, the caller's fault.
-type Judgement = (bool, bool, bool);
-const UNAVAILABLE: Judgement = (true, false, false);
-const OUTCOME_UNKNOWN: Judgement = (true, true, false);
-
 async fn connect(url: &str, parameters: &str) -> EtcdStore {
     EtcdStore::connect(EtcdOptions::from_url(&format!("{url}?{parameters}")).unwrap()).await.unwrap()
-}
-
-/// The error and all that is behind it, in words.
-fn said(error: &StoreError) -> String {
-    let mut words = error.to_string();
-    let mut source = std::error::Error::source(error);
-    while let Some(error) = source {
-        words = format!("{words}: {error}");
-        source = error.source();
-    }
-    words
-}
-
-/// Checks what an error says: to programs, and to people.
-fn judge<T: std::fmt::Debug>(answer: Result<T, StoreError>, judgement: Judgement, words: &str) {
-    let error = match answer {
-        Ok(answer) => panic!("{words:?} was to come, and not {answer:?}"),
-        Err(error) => error,
-    };
-    let judged = (error.is_retryable(), error.may_have_granted(), error.is_callers_fault());
-    assert_eq!(judged, judgement, "{error:?}");
-    assert!(said(&error).contains(words), "{words:?} is not in {:?}", said(&error));
-}
-
-/// Grants until one succeeds, which a store that recovers by itself does soon. All failures must be worth a retry.
-async fn allocate_at_last(store: &EtcdStore, tag: &str) -> Segment {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        match store.allocate(tag, 10, 0).await {
-            Ok(segment) => return segment,
-            Err(error) => assert!(error.is_retryable() && Instant::now() < deadline, "{error:?}"),
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -235,6 +196,6 @@ async fn a_user_whose_token_was_forgotten_is_named_again() {
 fn two_servers_and_a_program_on_one_store_repeat_nothing_while_it_is_killed() {
     let mut etcd = Etcd::start().unwrap();
     let url = etcd.url();
-    let users = Users { url: &url, request_timeout_ms: 1_000, program: env!("CARGO_BIN_EXE_etcd-child") };
+    let users = Users { url: &url, request_timeout_ms: 1_000, program: env!("CARGO_BIN_EXE_store-child") };
     assert!(users.repeat_nothing(1_000, || etcd.restart()).unwrap() >= 1_000_000);
 }

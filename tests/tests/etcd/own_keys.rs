@@ -16,6 +16,7 @@ use unalike_tests::PATIENCE;
 use unalike_tests::authority::Authority;
 use unalike_tests::etcd::{Etcd, Version};
 use unalike_tests::leases::now_ms;
+use unalike_tests::refusals::refused_or_damaged;
 
 /// A cluster of the test's own, with one store.
 struct Server {
@@ -109,16 +110,6 @@ fn prefix(url: &str) -> &str {
     url.rsplit_once('/').unwrap().1
 }
 
-/// What is refused must not be tried again, and says what to do.
-fn refused<T>(answer: Result<T, StoreError>, words: &[&str]) {
-    let Err(error) = answer else { panic!("it must be refused") };
-    assert!(matches!(error, StoreError::Refused { .. } | StoreError::Corrupt { .. }), "not refused: {error:?}");
-    let text = format!("{error} {error:?}");
-    for word in words {
-        assert!(text.contains(word), "{word:?} is not in: {text}");
-    }
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn etcd_3_5_keeps_the_contract_of_segments_through_restarts() {
     contract::segments(&Server::start(Version::V3_5, 3)).await;
@@ -151,13 +142,13 @@ async fn a_store_that_granted_cannot_become_a_stripe_and_one_that_is_serves_its_
     let stripe = Stripe { set: 0x5eed, index: 0, count: 2 };
     let store = open(&used).await;
     store.allocate("order", 10, 0).await.expect("a grant");
-    refused(SegmentStore::join_stripe(&store, &stripe).await.map(drop), &["used alone"]);
+    refused_or_damaged(SegmentStore::join_stripe(&store, &stripe).await.map(drop), &["used alone"]);
 
     let store = open(&new).await;
     store.open_tag("order").await.expect("created, and nothing granted");
     let joined = SegmentStore::join_stripe(&store, &stripe).await.expect("joined");
     let granted = joined.store.allocate("order", 5, 0).await.expect("a grant");
-    refused(store.allocate("order", 5, 0).await, &["stripe 0 of 2", "together with all stores"]);
+    refused_or_damaged(store.allocate("order", 5, 0).await, &["stripe 0 of 2", "together with all stores"]);
     assert_eq!(joined.store.allocate("order", 5, 0).await.expect("a grant").start, granted.end);
 }
 
@@ -168,14 +159,14 @@ async fn what_becomes_of_a_store_holds_at_once_for_programs_that_have_its_rows_i
     let (running, other) = (open(&url).await, open(&url).await);
     let granted = running.allocate("order", 5, 0).await.expect("a grant");
     other.restripe(None, Some(&stripe)).await.expect("a new set");
-    refused(running.allocate("order", 5, 0).await, &["stripe 0 of 2", "together with all stores"]);
+    refused_or_damaged(running.allocate("order", 5, 0).await, &["stripe 0 of 2", "together with all stores"]);
     other.restripe(Some(&stripe), None).await.expect("alone again");
     let next = running.allocate("order", 5, 0).await.expect("a grant");
     assert_eq!(next.start, granted.end);
     EtcdStore::adopt(options(&url), 100).await.expect("adopted");
     let tail = TailRelease { start: next.start + 1, version: next.version };
-    refused(running.release("order", tail).await, &["restart this program"]);
-    refused(running.allocate("order", 5, 0).await, &["restart this program"]);
+    refused_or_damaged(running.release("order", tail).await, &["restart this program"]);
+    refused_or_damaged(running.allocate("order", 5, 0).await, &["restart this program"]);
     assert_eq!(open(&url).await.allocate("order", 5, 0).await.expect("a grant").start, next.end + 100);
 }
 
@@ -199,7 +190,7 @@ async fn stripes_are_resized_over_clusters() {
     let granted = alone.allocate("order", 100, 0).await.expect("a grant");
     let stores = || async { [Arc::new(open(&first).await) as Arc<dyn SegmentStore>, Arc::new(open(&second).await)] };
     resize_stripes(std::slice::from_ref(&alone), &stores().await, 0).await.expect("resized");
-    refused(alone.allocate("order", 1, 0).await, &["together with all stores"]);
+    refused_or_damaged(alone.allocate("order", 1, 0).await, &["together with all stores"]);
     let set = StripedStore::open(stores().await.to_vec()).await.expect("the set opens");
     let mut seen: BTreeSet<u64> = (granted.start..granted.end).collect();
     for _ in 0..20 {
@@ -256,18 +247,18 @@ async fn what_somebody_else_wrote_is_told() {
     let store = open(&url).await;
     store.allocate("order", 10, 0).await.expect("a grant");
     etcd.ctl(&["put", &format!("{}/tag/order", prefix(&url)), "7"]).unwrap();
-    refused(store.allocate("order", 10, 0).await, &["tag/order", "not unalike's"]);
+    refused_or_damaged(store.allocate("order", 10, 0).await, &["tag/order", "not unalike's"]);
     let again = open(&url).await;
     again.allocate("other", 10, 0).await.expect("a grant");
     etcd.ctl(&["del", &format!("{}/store", prefix(&url))]).unwrap();
-    refused(again.allocate("other", 10, 0).await, &["/store", "is gone"]);
-    refused(try_open(&url).await, &["there are keys below the prefix"]);
+    refused_or_damaged(again.allocate("other", 10, 0).await, &["/store", "is gone"]);
+    refused_or_damaged(try_open(&url).await, &["there are keys below the prefix"]);
 }
 
 #[tokio::test]
 async fn a_prefix_has_keys_of_its_own_and_create_false_begins_nothing() {
     let (one, other) = (url(), url());
-    refused(try_open(&format!("{one}?create=false")).await, &["nothing was ever handed out here"]);
+    refused_or_damaged(try_open(&format!("{one}?create=false")).await, &["nothing was ever handed out here"]);
     assert_eq!(open(&one).await.allocate("order", 10, 0).await.expect("a grant").start, 1);
     assert_eq!(open(&other).await.allocate("order", 10, 0).await.expect("a grant").start, 1);
     assert_eq!(open(&format!("{one}?create=false")).await.allocate("order", 10, 0).await.expect("a grant").start, 11);
@@ -417,10 +408,10 @@ async fn tls_is_used_as_the_url_says() {
     leases.check_namespace("default", Layout::TWITTER).await.expect("it tells the time");
 
     let stranger = Authority::new("localhost");
-    refused(try_open(&named(&with(&stranger))).await, &["ssl-ca", "certificate"]);
+    refused_or_damaged(try_open(&named(&with(&stranger))).await, &["ssl-ca", "certificate"]);
     // The certificate is for localhost.
-    refused(try_open(&with(&authority)).await, &["ssl-mode", "certificate"]);
-    refused(try_open(&format!("{url}?ssl-ca=/nowhere/ca.pem")).await, &["ssl-ca", "/nowhere/ca.pem"]);
+    refused_or_damaged(try_open(&with(&authority)).await, &["ssl-mode", "certificate"]);
+    refused_or_damaged(try_open(&format!("{url}?ssl-ca=/nowhere/ca.pem")).await, &["ssl-ca", "/nowhere/ca.pem"]);
     let error = try_open(&format!("{url}?connect-timeout-ms=1000")).await.expect_err("it speaks TLS");
     assert!(error.is_retryable(), "{error:?}");
 }
@@ -450,11 +441,11 @@ async fn the_least_privileges_are_enough_and_fewer_are_not() {
     store.tags(None, 10).await.expect("a list");
     let leases = store.leases().await.expect("the leases open");
     assert!(leases.namespaces().await.expect("a list").is_empty());
-    refused(try_open(&as_user("ids:wrong")).await, &["denied access"]);
-    refused(try_open(&as_user("stranger:a%20long%20secret")).await, &["the user may not", "unalike schema"]);
-    refused(try_open(&url).await, &["asks for a user"]);
+    refused_or_damaged(try_open(&as_user("ids:wrong")).await, &["denied access"]);
+    refused_or_damaged(try_open(&as_user("stranger:a%20long%20secret")).await, &["the user may not", "unalike schema"]);
+    refused_or_damaged(try_open(&url).await, &["asks for a user"]);
     let elsewhere = as_user("ids:a%20long%20secret").replace(prefix(&url), "elsewhere");
-    refused(try_open(&elsewhere).await, &["the user may not"]);
+    refused_or_damaged(try_open(&elsewhere).await, &["the user may not"]);
     // Tokens are forgotten in a restart, and others are asked for.
     let auth = ["--user=root:root secret", "role", "list"];
     server.ctl(&auth).unwrap();

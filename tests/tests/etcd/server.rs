@@ -8,19 +8,7 @@ use tempfile::TempDir;
 use unalike_tests::PATIENCE;
 use unalike_tests::etcd::Etcd;
 use unalike_tests::redis::{Persistence, Redis};
-use unalike_tests::server::{Ran, Server, run};
-
-/// Runs it to its end over this store.
-fn run_over(directory: &TempDir, store: &str, arguments: &[&str]) -> anyhow::Result<Ran> {
-    run(directory.path(), ["--store", store].into_iter().chain(arguments.iter().copied()))
-}
-
-/// The same where it must succeed; what it printed.
-fn ok(directory: &TempDir, store: &str, arguments: &[&str]) -> anyhow::Result<String> {
-    let ran = run_over(directory, store, arguments)?;
-    ensure!(ran.code == Some(0), "{arguments:?}: {ran:?}");
-    Ok(ran.stdout)
-}
+use unalike_tests::server::{Server, ok_over, run_over};
 
 #[test]
 fn ids_come_from_etcd() -> anyhow::Result<()> {
@@ -32,10 +20,10 @@ fn ids_come_from_etcd() -> anyhow::Result<()> {
     assert_eq!(client.ids("/v1/snowflakes/default/ids?count=2")?.len(), 2);
     assert_eq!(client.get("/health/ready")?.status, 200);
     let directory = TempDir::new()?;
-    assert!(ok(&directory, &url, &["tags", "create", "chat", "--ordered"])?.contains("chat"));
+    assert!(ok_over(&directory, &url, &["tags", "create", "chat", "--ordered"])?.contains("chat"));
     assert_eq!(client.ids("/v1/sequences/chat/ids?count=3")?, [1, 2, 3]);
-    assert!(ok(&directory, &url, &["tags", "list"])?.contains("chat"));
-    assert!(ok(&directory, &url, &["leases", "list", "default"])?.lines().count() > 1);
+    assert!(ok_over(&directory, &url, &["tags", "list"])?.contains("chat"));
+    assert!(ok_over(&directory, &url, &["leases", "list", "default"])?.lines().count() > 1);
     let mistyped = format!("{url}-2");
     let ran = run_over(&directory, &mistyped, &["tags", "list"])?;
     assert!(ran.code == Some(1) && ran.stderr.contains("nothing was ever handed out here"), "{ran:?}");
@@ -47,7 +35,7 @@ fn a_user_with_the_rights_that_schema_prints_and_a_password_file_is_enough() -> 
     let etcd = Etcd::start()?;
     let url = etcd.url();
     let directory = TempDir::new()?;
-    let printed = ok(&directory, &url, &["schema", "--user", "shop ids"])?;
+    let printed = ok_over(&directory, &url, &["schema", "--user", "shop ids"])?;
     assert_eq!(printed.lines().count(), 5, "{printed}");
     etcd.ctl(&["user", "add", "root:root secret"])?;
     etcd.ctl(&["user", "grant-role", "root", "root"])?;
@@ -57,7 +45,7 @@ fn a_user_with_the_rights_that_schema_prints_and_a_password_file_is_enough() -> 
     etcd.ctl(&["auth", "enable"])?;
     std::fs::write(directory.path().join("password"), "a-long-secret\n")?;
     let store = format!("{}?password-file=password", url.replace("etcd://", "etcd://shop%20ids@"));
-    assert_eq!(ok(&directory, &store, &["next", "order", "-n", "2"])?, "1\n2\n");
+    assert_eq!(ok_over(&directory, &store, &["next", "order", "-n", "2"])?, "1\n2\n");
     std::fs::write(directory.path().join("password"), "another-secret\n")?;
     let ran = run_over(&directory, &store, &["next", "order"])?;
     assert!(ran.code == Some(1) && ran.stderr.contains("denied"), "{ran:?}");
@@ -93,15 +81,15 @@ fn a_cluster_that_was_restored_is_adopted_by_command() -> anyhow::Result<()> {
     let mut etcd = Etcd::start()?;
     let url = etcd.url();
     let directory = TempDir::new()?;
-    assert_eq!(ok(&directory, &url, &["next", "order"])?, "1\n");
+    assert_eq!(ok_over(&directory, &url, &["next", "order"])?, "1\n");
     etcd.snapshot("before")?;
-    ok(&directory, &url, &["next", "order"])?;
+    ok_over(&directory, &url, &["next", "order"])?;
     etcd.restore("before", "etcd-cluster")?;
     let ran = run_over(&directory, &url, &["next", "order"])?;
     assert!(ran.code == Some(1) && ran.stderr.contains("restored from a backup"), "{ran:?}");
-    let adopted = ok(&directory, &url, &["store", "adopt", "--lift", "1000"])?;
+    let adopted = ok_over(&directory, &url, &["store", "adopt", "--lift", "1000"])?;
     assert!(adopted.contains("tags: 1, each lifted by 1000"), "{adopted}");
-    let next: u64 = ok(&directory, &url, &["next", "order"])?.trim().parse()?;
+    let next: u64 = ok_over(&directory, &url, &["next", "order"])?.trim().parse()?;
     assert!(next > 1_000);
     Ok(())
 }

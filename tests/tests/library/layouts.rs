@@ -8,7 +8,7 @@ use std::sync::Arc;
 use anyhow::Context;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use unalike::{Clock, SystemClock};
+use unalike_tests::leases::now_ms;
 use unalike_tests::server::{Answer, Server, fails, ok};
 
 /// The sample of Leaf's documentation: 2019-09-06T01:35:00.834Z, worker 39, sequence 3448.
@@ -26,10 +26,6 @@ fn says(text: &str, words: &[&str]) {
     for word in words {
         assert!(text.contains(word), "{word:?} is missing in {text}");
     }
-}
-
-fn now_ms() -> u64 {
-    SystemClock.now_ms()
 }
 
 /// A directory with a configuration file, and the flags that name it.

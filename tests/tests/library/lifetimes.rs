@@ -886,6 +886,9 @@ mod children {
             ("Formatted::next_blocking", Box::new(|| is_forked(formatted.next_blocking(None)))),
             ("Formatted::next_number", Box::new(|| is_forked(plainly(numbers.next_number(None))))),
             ("Formatted::next_number_blocking", Box::new(|| is_forked(numbers.next_number_blocking(None)))),
+            ("Formatted::take_numbers", Box::new(|| is_forked(plainly(numbers.take_numbers(2, None))))),
+            ("Formatted::take_numbers_blocking", Box::new(|| is_forked(numbers.take_numbers_blocking(2, None)))),
+            ("Formatted::read", Box::new(|| formatted.read("").is_err())),
             ("Formatted::take", Box::new(|| is_forked(plainly(formatted.take(2, None))))),
             ("Formatted::take_blocking", Box::new(|| is_forked(formatted.take_blocking(2, None)))),
             // A child has counters of its own: see the tests of `wide.rs`.

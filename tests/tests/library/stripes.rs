@@ -1,6 +1,6 @@
 //! Several stores that number together: which of them may fail, come back, lose their data, be exchanged, and what
 //! programs notice. What every store promises is in `contract.rs`, also of stripes.
-#![expect(clippy::expect_used, clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,6 +19,7 @@ use unalike_storage::{
 };
 use unalike_tests::faulty::FaultyStore;
 use unalike_tests::mariadb::MariaDb;
+use unalike_tests::refusals::refused;
 use unalike_tests::sqlite::open as open_file;
 
 type Stores = Vec<Arc<dyn SegmentStore>>;
@@ -71,15 +72,6 @@ impl Granted {
     }
 }
 
-#[track_caller]
-fn assert_refused<T: std::fmt::Debug>(result: Result<T, StoreError>, words: &[&str]) {
-    let error = result.expect_err("it is refused");
-    assert!(matches!(error, StoreError::Refused { .. }), "{error:?}");
-    for word in words {
-        assert!(error.to_string().contains(word), "{error} says {word:?}");
-    }
-}
-
 #[tokio::test]
 async fn stripes_take_turns_and_share_all_numbers() {
     let store = Servers::new(3).open().await.unwrap();
@@ -94,9 +86,9 @@ async fn stripes_take_turns_and_share_all_numbers() {
 
 #[tokio::test]
 async fn a_set_has_2_to_1024_stores() {
-    assert_refused(Servers::new(0).open().await, &["0 stores"]);
-    assert_refused(Servers::new(1).open().await, &["1 stores"]);
-    assert_refused(Servers::new(1_025).open().await, &["1025 stores"]);
+    refused(Servers::new(0).open().await, &["0 stores"]);
+    refused(Servers::new(1).open().await, &["1 stores"]);
+    refused(Servers::new(1_025).open().await, &["1025 stores"]);
     let store = Servers::new(1_024).open().await.unwrap();
     let mut granted = Granted::default();
     for _ in 0..2_048 {
@@ -293,22 +285,22 @@ async fn stores_are_recorded_once_and_in_their_order() {
     servers.open().await.unwrap();
 
     let [a, b, c] = [0, 1, 2].map(|index| servers.clients()[index].clone());
-    assert_refused(
+    refused(
         StripedStore::open(vec![b.clone(), a.clone(), c.clone()]).await,
         &["stripe 1 of 3", "in their order, which is"],
     );
-    assert_refused(StripedStore::open(vec![a.clone(), b.clone()]).await, &["0 of 3", "0 of 2"]);
-    assert_refused(StripedStore::open(vec![a.clone(), a.clone(), c.clone()]).await, &["store 1", "stripe 0 of 3"]);
+    refused(StripedStore::open(vec![a.clone(), b.clone()]).await, &["0 of 3", "0 of 2"]);
+    refused(StripedStore::open(vec![a.clone(), a.clone(), c.clone()]).await, &["store 1", "stripe 0 of 3"]);
     // Alone it is not used either.
-    assert_refused(a.allocate("order", 1, 0).await, &["stripe 0 of 3", "all stores of its set"]);
+    refused(a.allocate("order", 1, 0).await, &["stripe 0 of 3", "all stores of its set"]);
 
     let other = Servers::new(3);
     other.open().await.unwrap();
-    assert_refused(StripedStore::open(vec![a.clone(), other.clients()[1].clone(), c.clone()]).await, &["store 1"]);
+    refused(StripedStore::open(vec![a.clone(), other.clients()[1].clone(), c.clone()]).await, &["store 1"]);
     // A store that lost its data, or another that took its address.
     let new = Servers::new(1).clients()[0].clone();
     for stores in [vec![a.clone(), new.clone(), c.clone()], vec![new.clone(), b.clone(), c.clone()]] {
-        assert_refused(StripedStore::open(stores).await, &["lost its data", "`unalike stripes resize`"]);
+        refused(StripedStore::open(stores).await, &["lost its data", "`unalike stripes resize`"]);
     }
     assert_eq!(new.stripe().await.unwrap(), None, "nothing was recorded in it");
 }
@@ -318,7 +310,7 @@ async fn a_store_that_was_used_alone_is_no_stripe() {
     for used in 0..3 {
         let servers = Servers::new(3);
         servers.0[used].allocate("order", 10, 0).await.unwrap();
-        assert_refused(servers.open().await, &[&format!("store {used}"), "used alone", "`unalike stripes resize`"]);
+        refused(servers.open().await, &[&format!("store {used}"), "used alone", "`unalike stripes resize`"]);
         for client in servers.clients() {
             assert_eq!(client.stripe().await.unwrap(), None, "nothing was recorded");
         }
@@ -327,7 +319,7 @@ async fn a_store_that_was_used_alone_is_no_stripe() {
     for server in &servers.0 {
         server.allocate("order", 10, 0).await.unwrap();
     }
-    assert_refused(servers.open().await, &["used alone", "`unalike stripes resize`"]);
+    refused(servers.open().await, &["used alone", "`unalike stripes resize`"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -413,7 +405,7 @@ async fn a_store_that_is_down_at_the_start_is_joined_when_it_comes_back() {
         granted.add(&store.allocate("order", 10, 0).await.unwrap());
     }
     assert_eq!((comes_back.allocations(), lost.stripe().await.unwrap()), (0, None));
-    assert_refused(store.raise_tag("order", 1).await, &["store 1", "lost its data", "`unalike stripes resize`"]);
+    refused(store.raise_tag("order", 1).await, &["store 1", "lost its data", "`unalike stripes resize`"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -465,7 +457,7 @@ async fn ordered_tags_are_refused() {
     alone.create_tag("order", &ordered).await.unwrap();
     let (from, to): (Stores, Stores) = (vec![Arc::new(alone.clone())], Servers::new(1).clients());
     let both = vec![from[0].clone(), to[0].clone()];
-    assert_refused(resize_stripes(&from, &both, 0).await, &["old store 0", "ordered"]);
+    refused(resize_stripes(&from, &both, 0).await, &["old store 0", "ordered"]);
     assert_eq!(alone.stripe().await.unwrap(), None, "nothing was changed");
     alone.allocate("order", 1, 0).await.unwrap();
 }
@@ -494,7 +486,7 @@ async fn stripes_grow_shrink_move_and_become_one_store_again() {
         resize_stripes(&choose(&now), &choose(&next), 0).await.unwrap();
 
         if now.len() > 1 || next.len() > 1 {
-            assert_refused(programs.allocate("order", 1, 0).await, &["stripe"]);
+            refused(programs.allocate("order", 1, 0).await, &["stripe"]);
             // What the old program gives back now, or does not, is no matter.
             let _ = programs.release("order", TailRelease { start: newest.start, version: newest.version }).await;
         }
@@ -609,7 +601,7 @@ async fn a_store_that_is_lost_is_exchanged_with_a_floor() {
         granted.add(&segment);
     }
     // The one that was lost comes back: its program finds nobody to work with.
-    assert_refused(StripedStore::open(choose([0, 1, 2])).await, &["stripe"]);
+    refused(StripedStore::open(choose([0, 1, 2])).await, &["stripe"]);
 }
 
 /// Store 0 granted under names that came into being while the other one was down, and is lost then.
@@ -661,10 +653,10 @@ async fn a_name_that_only_a_lost_store_had_begins_above_the_floor() {
 async fn a_resize_is_refused_when_it_cannot_be() {
     let servers = Servers::new(3);
     let stores = servers.clients();
-    assert_refused(resize_stripes(&stores, &[], 0).await, &["0 stores"]);
-    assert_refused(resize_stripes(&stores, &stores, ID_MAX + 1).await, &["floor"]);
+    refused(resize_stripes(&stores, &[], 0).await, &["0 stores"]);
+    refused(resize_stripes(&stores, &stores, ID_MAX + 1).await, &["floor"]);
     let twice = vec![stores[0].clone(), servers.clients()[0].clone()];
-    assert_refused(resize_stripes(&stores, &twice, 0).await, &["new store 0", "new store 1", "one store"]);
+    refused(resize_stripes(&stores, &twice, 0).await, &["new store 0", "new store 1", "one store"]);
     let faulty = servers.faulty();
     faulty[2].set_down(true);
     let error = resize_stripes(&dynamic(&faulty), &stores[..2], 0).await.unwrap_err();
@@ -680,7 +672,7 @@ async fn a_resize_is_refused_when_it_cannot_be() {
     let error = servers.clients()[1].allocate("ended", 1, 0).await.unwrap_err();
     assert!(matches!(error, StoreError::Exhausted { .. }), "{error:?}");
     // Whoever still names the old set is not told to resize it again.
-    assert_refused(servers.open().await, &["has left its set", "one by itself"]);
+    refused(servers.open().await, &["has left its set", "one by itself"]);
 
     // So does one that was ended in a single store of its set, whose greatest number is not the greatest of all.
     let servers = Servers::new(3);
@@ -815,7 +807,7 @@ async fn files_are_stripes_that_outlive_their_programs() {
         stores.push(Arc::new(open_file(path).await.unwrap()));
     }
     let named = format!("store 1 ({}) of the stripes", paths[1].display());
-    assert_refused(StripedStore::open(stores.clone()).await, &[&named, "lost its data"]);
+    refused(StripedStore::open(stores.clone()).await, &[&named, "lost its data"]);
     resize_stripes(&stores, &stores, granted.last()).await.unwrap();
     let store = StripedStore::open(stores).await.unwrap();
     for _ in 0..7 {
@@ -963,7 +955,7 @@ async fn a_resize_that_paused_ends_as_an_error(used: [Arc<dyn SegmentStore>; 2],
     for _ in 0..4 {
         granted.add(&program.allocate("order", 6, 0).await.unwrap());
     }
-    assert_refused(StripedStore::open(vec![x, y]).await, &["stripe"]);
+    refused(StripedStore::open(vec![x, y]).await, &["stripe"]);
 }
 
 #[tokio::test]
@@ -1006,6 +998,6 @@ async fn a_fence_is_no_place_for_a_program_that_sees_no_other_store() {
         assert!(servers.0[alive].stripe().await.unwrap().unwrap().is_mark(), "it was broken off under its fences");
         let stores = servers.faulty();
         stores[1 - alive].set_down(true);
-        assert_refused(StripedStore::open(dynamic(&stores)).await, &["fenced"]);
+        refused(StripedStore::open(dynamic(&stores)).await, &["fenced"]);
     }
 }

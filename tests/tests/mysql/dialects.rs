@@ -280,7 +280,7 @@ impl Numbers {
 
 /// Starts a process with so many clients that take so many grants each.
 fn child(place: &Place, clients: u32, grants: u32) -> std::process::Child {
-    Command::new(env!("CARGO_BIN_EXE_mysql-child"))
+    Command::new(env!("CARGO_BIN_EXE_store-child"))
         .args([place.url(), "order".to_owned(), clients.to_string(), grants.to_string()])
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

@@ -15,6 +15,7 @@ use unalike_tests::PATIENCE;
 use unalike_tests::galera::Galera;
 use unalike_tests::leases::assert_disjoint;
 use unalike_tests::mysql_leases::Holder;
+use unalike_tests::refusals::{at_last, said};
 
 /// The nodes of a cluster.
 const NODES: [usize; 3] = [0, 1, 2];
@@ -60,14 +61,7 @@ async fn allocate_at_last(store: &MysqlStore) -> Segment {
 
 /// The same with so many numbers.
 async fn allocate_many(store: &MysqlStore, count: u64) -> Segment {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        match store.allocate("order", count, 0).await {
-            Ok(segment) => return segment,
-            Err(error) => assert!(error.is_retryable() && Instant::now() < deadline, "{error:?}"),
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    }
+    at_last(async || store.allocate("order", count, 0).await).await.unwrap()
 }
 
 /// It is refused with these words, as soon as the nodes answer.
@@ -84,17 +78,6 @@ async fn refused<T: std::fmt::Debug>(ask: impl AsyncFn() -> Result<T, StoreError
     for part in parts {
         assert!(error.to_string().contains(part), "{part:?} is not in {error}");
     }
-}
-
-/// The error and all that is behind it, in words.
-fn said(error: &StoreError) -> String {
-    let mut words = error.to_string();
-    let mut source = std::error::Error::source(error);
-    while let Some(error) = source {
-        words = format!("{words}: {error}");
-        source = error.source();
-    }
-    words
 }
 
 /// All numbers that were ever granted: none twice.

@@ -16,6 +16,7 @@ use unalike_tests::PATIENCE;
 use unalike_tests::leases::{assert_disjoint, now_ms};
 use unalike_tests::mariadb::MariaDb;
 use unalike_tests::mysql_leases::Holder;
+use unalike_tests::outages::{Database as _, until};
 use unalike_tests::proxy::Proxy;
 
 /// Worth a retry, may have granted.
@@ -46,22 +47,6 @@ fn judge<T: std::fmt::Debug>(answer: Result<T, StoreError>, judgement: Judgement
     assert_eq!((error.is_retryable(), error.may_have_granted()), judgement, "{error:?}");
     let said = format!("{error} {error:?}");
     assert!(said.contains(words), "{words:?} is not in {said:?}");
-}
-
-/// The numbers of the connections whose statements wait for a lock. The server makes the table anew only when nobody
-/// has looked at it for a tenth of a second.
-fn waiting(server: &MariaDb) -> Vec<String> {
-    let select = "SELECT trx_mysql_thread_id FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'";
-    std::thread::sleep(Duration::from_millis(150));
-    server.sql("", select).unwrap().lines().map(str::to_owned).collect()
-}
-
-async fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < deadline, "{what}: it does not come to be so");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
 }
 
 /// The end that the server has recorded for the worker of this lease, if the lease is the worker's newest.
@@ -259,7 +244,7 @@ async fn of_two_layouts_that_come_to_a_new_namespace_at_once_one_is_refused() {
             tokio::spawn(async move { (holder.acquire(60_000).await, layout) })
         })
         .collect();
-    until("both wait", || waiting(&server).len() == 2).await;
+    until("both wait", || server.waiting().len() == 2).await;
     drop(held);
     let (mut granted, mut refused) = (Vec::new(), Vec::new());
     for answer in binding {
@@ -288,7 +273,7 @@ async fn a_worker_that_is_prolonged_while_it_is_chosen_is_not_granted() {
         let new = Holder { holder: "new".to_owned(), ..old.clone() };
         async move { new.acquire(60_000).await }
     });
-    until("it is chosen", || waiting(&server).len() == 1).await;
+    until("it is chosen", || server.waiting().len() == 1).await;
     held.execute("UPDATE unalike_lease SET valid_until_ms = valid_until_ms + 60000").await.unwrap();
     held.execute("COMMIT").await.unwrap();
     judge(taking.await.unwrap(), UNAVAILABLE, "try again");
@@ -322,7 +307,7 @@ async fn what_became_of_a_lease_while_a_request_waited_is_heeded() {
                     }
                 }
             });
-            until("it waits", || waiting(&server).len() == 1).await;
+            until("it waits", || server.waiting().len() == 1).await;
             held.execute(change).await.unwrap();
             held.execute("COMMIT").await.unwrap();
             let row = server.sql(
@@ -374,7 +359,7 @@ async fn a_deadlock_grants_nothing_and_is_worth_a_retry() {
         let holder = holder.clone();
         async move { holder.acquire(60_000).await }
     });
-    until("it waits for the worker's row", || waiting(&server).len() == 1).await;
+    until("it waits for the worker's row", || server.waiting().len() == 1).await;
     other.execute(LOCK_NAMESPACE).await.unwrap();
     other.execute("COMMIT").await.unwrap();
     judge(taking.await.unwrap(), UNAVAILABLE, "lost against another one and was rolled back");
@@ -394,7 +379,7 @@ async fn a_server_or_connection_that_ends_in_the_middle_leaves_the_outcome_of_a_
     type Ending = (&'static str, fn(&mut MariaDb));
     let endings: [Ending; 3] = [
         ("KILL", |server| {
-            for id in waiting(server) {
+            for id in server.waiting() {
                 server.sql("", &format!("KILL {id}")).unwrap();
             }
         }),
@@ -409,7 +394,7 @@ async fn a_server_or_connection_that_ends_in_the_middle_leaves_the_outcome_of_a_
             let holder = holder.clone();
             async move { holder.extend(&held, 90_000).await }
         });
-        until("it waits", || waiting(&server).len() == 1).await;
+        until("it waits", || server.waiting().len() == 1).await;
         bring_about(&mut server);
         judge(extending.await.unwrap(), OUTCOME_UNKNOWN, "abandoned");
         drop(rows);

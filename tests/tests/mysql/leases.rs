@@ -4,7 +4,6 @@
 #![expect(clippy::expect_used, clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use std::collections::BTreeSet;
-use std::fmt::Debug;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -20,6 +19,7 @@ use unalike_storage::{
 use unalike_tests::leases::{assert_disjoint, now_ms};
 use unalike_tests::mariadb::MariaDb;
 use unalike_tests::mysql_leases::Holder;
+use unalike_tests::refusals::refused_or_damaged;
 
 /// A server of the test's own, with one database.
 struct Server {
@@ -72,15 +72,6 @@ async fn open(url: &str) -> MysqlLeases {
 async fn run(url: &str, statement: &str) {
     let mut connection = MySqlConnection::connect(url).await.expect("a connection");
     connection.execute(AssertSqlSafe(statement)).await.expect(statement);
-}
-
-/// What is refused must not be tried again, and says what to do.
-fn refused<T: Debug>(answer: Result<T, StoreError>, words: &[&str]) {
-    let error = answer.expect_err("it must be refused");
-    assert!(matches!(error, StoreError::Refused { .. } | StoreError::Corrupt { .. }), "not refused: {error:?}");
-    for word in words {
-        assert!(error.to_string().contains(word), "{word:?} is not in: {error}");
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -299,12 +290,12 @@ async fn the_least_privileges_are_enough_for_all_that_the_contract_asks() {
 #[tokio::test]
 async fn tables_that_are_missing_or_not_ours_are_refused_and_it_is_said_what_to_do() {
     let url = database();
-    refused(
+    refused_or_damaged(
         MysqlLeases::connect(options(&format!("{url}?create=false"))).await,
         &["unalike_store", "`unalike schema`"],
     );
     run(&url, &MysqlLeases::ddl()[0]).await;
-    refused(
+    refused_or_damaged(
         MysqlLeases::connect(options(&format!("{url}?create=false"))).await,
         &["unalike_lease", "`unalike schema`"],
     );
@@ -334,7 +325,7 @@ async fn tables_that_are_missing_or_not_ours_are_refused_and_it_is_said_what_to_
         ),
     ] {
         run(&url, damage).await;
-        refused(MysqlLeases::connect(options(&url)).await, words);
+        refused_or_damaged(MysqlLeases::connect(options(&url)).await, words);
         run(&url, repair).await;
     }
     open(&url).await;
@@ -363,11 +354,11 @@ async fn rows_that_somebody_damaged_grant_nothing() {
         run(&url, damage).await;
         if damage.contains("lease_store") {
             let other = Holder { namespace: "other".to_owned(), ..holder.clone() };
-            refused(other.acquire(1_000).await, &[words]);
+            refused_or_damaged(other.acquire(1_000).await, &[words]);
         } else {
-            refused(holder.acquire(1_000).await, &[words]);
-            refused(holder.extend(&lease, 90_000).await, &[words]);
-            refused(holder.release(&lease, lease.not_before_ms).await, &[words]);
+            refused_or_damaged(holder.acquire(1_000).await, &[words]);
+            refused_or_damaged(holder.extend(&lease, 90_000).await, &[words]);
+            refused_or_damaged(holder.release(&lease, lease.not_before_ms).await, &[words]);
         }
         run(&url, repair).await;
     }
@@ -375,7 +366,7 @@ async fn rows_that_somebody_damaged_grant_nothing() {
     let alien = "INSERT INTO unalike_lease VALUES ('default', 77, REPEAT('x', 16), 'alien', 1, 2, 1, 0)";
     run(&url, alien).await;
     let alien = Holder { holder: "alien".to_owned(), ..holder.clone() };
-    refused(alien.acquire(1_000).await, &["the worker 77, which its layout has not"]);
+    refused_or_damaged(alien.acquire(1_000).await, &["the worker 77, which its layout has not"]);
     run(&url, "DELETE FROM unalike_lease WHERE worker = 77").await;
     assert_disjoint([lease, holder.acquire(60_000).await.expect("a lease")]);
 
@@ -432,8 +423,8 @@ async fn limits_out_of_range_are_refused() {
     for max_horizon_ms in [0, LeaseLimits::HORIZON_MAX_MS + 1] {
         let mut options = options(&url);
         options.limits.max_horizon_ms = max_horizon_ms;
-        refused(MysqlLeases::connect(options.clone()).await, &["max_horizon_ms"]);
-        refused(MysqlStore::connect(options).await.unwrap().leases().await, &["max_horizon_ms"]);
+        refused_or_damaged(MysqlLeases::connect(options.clone()).await, &["max_horizon_ms"]);
+        refused_or_damaged(MysqlStore::connect(options).await.unwrap().leases().await, &["max_horizon_ms"]);
     }
 }
 
@@ -620,7 +611,7 @@ async fn a_server_that_took_over_grants_nothing_before_all_that_it_may_have_lost
 
     replica.restart().unwrap();
     let copy = moved(&url, &replica);
-    refused(MysqlLeases::connect(options(&copy)).await, &["another one", "unalike store adopt --lift"]);
+    refused_or_damaged(MysqlLeases::connect(options(&copy)).await, &["another one", "unalike store adopt --lift"]);
     let before_ms = now_ms();
     MysqlStore::adopt_server(with_horizon(&copy, 60_000), 1_000).await.unwrap();
     let after_ms = now_ms();
@@ -664,11 +655,11 @@ async fn a_server_that_lost_the_tables_of_leases_is_quarantined_all_the_same() {
     first.kill9().unwrap();
     let mut second = first.start_copy().unwrap();
     let copy = moved(&url, &second);
-    refused(
+    refused_or_damaged(
         MysqlStore::adopt_server(options(&format!("{copy}?create=false")), 10).await,
         &["leases that the server before may have granted", "`unalike schema`"],
     );
-    refused(MysqlLeases::connect(options(&copy)).await, &["another one"]);
+    refused_or_damaged(MysqlLeases::connect(options(&copy)).await, &["another one"]);
     MysqlStore::adopt_server(with_horizon(&copy, 60_000), 10).await.unwrap();
     let leases = MysqlLeases::connect(with_horizon(&copy, 1_000)).await.unwrap();
     quarantined_until(Holder::new(&leases, "default", "host").acquire(1_000).await);
@@ -676,7 +667,7 @@ async fn a_server_that_lost_the_tables_of_leases_is_quarantined_all_the_same() {
     // Whoever knew the server before grants nothing either, and a third one is another one again.
     second.kill9().unwrap();
     let third = second.start_copy().unwrap();
-    refused(MysqlLeases::connect(options(&moved(&url, &third))).await, &["another one"]);
+    refused_or_damaged(MysqlLeases::connect(options(&moved(&url, &third))).await, &["another one"]);
 }
 
 #[tokio::test]

@@ -19,6 +19,7 @@ use unalike_tests::authority::Authority;
 use unalike_tests::log::Log;
 use unalike_tests::mariadb::MariaDb;
 use unalike_tests::proxy::Proxy;
+use unalike_tests::refusals::refused;
 use unalike_tests::sub_keys::{SubKeyTables, assert_none_after_the_end};
 
 /// A server of the test's own, with one database.
@@ -66,16 +67,6 @@ async fn open(url: &str) -> MysqlStore {
 
 async fn connection(url: &str) -> MySqlConnection {
     MySqlConnection::connect(url).await.expect("a connection")
-}
-
-/// What is refused must not be tried again, and says what to do.
-fn refused<T: std::fmt::Debug>(answer: Result<T, StoreError>, words: &[&str]) {
-    let error = answer.expect_err("it must be refused");
-    assert!(matches!(error, StoreError::Refused { .. }), "not refused: {error:?}");
-    let text = error.to_string();
-    for word in words {
-        assert!(text.contains(word), "{word:?} is not in: {text}");
-    }
 }
 
 /// All numbers of these segments, each once.

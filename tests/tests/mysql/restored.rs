@@ -10,6 +10,7 @@ use unalike_mysql::{MysqlLeases, MysqlOptions, MysqlStore};
 use unalike_storage::{FormatBinding, FormatOwner, FormatPart, SegmentStore as _, StoreError};
 use unalike_tests::mariadb::MariaDb;
 use unalike_tests::mysql_leases::Holder;
+use unalike_tests::refusals::refused;
 
 fn options(url: &str) -> MysqlOptions {
     MysqlOptions::from_url(url).unwrap()
@@ -21,14 +22,6 @@ async fn try_open(url: &str) -> Result<MysqlStore, StoreError> {
 
 fn database(url: &str) -> &str {
     url.rsplit_once('/').unwrap().1
-}
-
-fn refused<T>(answer: Result<T, StoreError>, words: &[&str]) {
-    let Err(error) = answer else { panic!("it must be refused") };
-    assert!(matches!(error, StoreError::Refused { .. }), "not refused: {error:?}");
-    for word in words {
-        assert!(error.to_string().contains(word), "{word:?} is not in: {error}");
-    }
 }
 
 const COPY: &[&str] = &["not those that were used before", "unalike store restored --lift COUNT"];

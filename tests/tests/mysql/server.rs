@@ -1,7 +1,7 @@
 //! The server and the command line over MariaDB: where its stores, passwords and tables come from, and what it does
 //! without them.
 
-#![expect(clippy::unwrap_used, clippy::panic_in_result_fn, reason = "a test that cannot go on fails")]
+#![expect(clippy::panic_in_result_fn, reason = "a test that cannot go on fails")]
 
 use std::sync::Arc;
 
@@ -9,24 +9,7 @@ use anyhow::ensure;
 use serde_json::json;
 use tempfile::TempDir;
 use unalike_tests::mariadb::MariaDb;
-use unalike_tests::server::{Ran, Server, run};
-
-/// Runs it to its end over this store.
-fn run_over(directory: &TempDir, store: &str, arguments: &[&str]) -> anyhow::Result<Ran> {
-    run(directory.path(), ["--store", store].into_iter().chain(arguments.iter().copied()))
-}
-
-/// The same where it must succeed; what it printed.
-fn ok(directory: &TempDir, store: &str, arguments: &[&str]) -> anyhow::Result<String> {
-    let ran = run_over(directory, store, arguments)?;
-    ensure!(ran.code == Some(0), "{arguments:?}: {ran:?}");
-    Ok(ran.stdout)
-}
-
-/// The name of the database in its URL.
-fn name_of(url: &str) -> &str {
-    url.rsplit('/').next().unwrap()
-}
+use unalike_tests::server::{Server, name_of, ok_over, run_over};
 
 #[test]
 fn ids_come_from_mysql() -> anyhow::Result<()> {
@@ -38,9 +21,9 @@ fn ids_come_from_mysql() -> anyhow::Result<()> {
     assert_eq!(client.get("/health/ready")?.status, 200);
 
     let directory = TempDir::new()?;
-    let flake = ok(&directory, &url, &["--leases", "sqlite://leases.sqlite", "next", "default", "--snowflake"])?;
+    let flake = ok_over(&directory, &url, &["--leases", "sqlite://leases.sqlite", "next", "default", "--snowflake"])?;
     assert_eq!(flake.lines().count(), 1);
-    assert_eq!(ok(&directory, &url, &["schema", "upgrade"])?.lines().count(), 1);
+    assert_eq!(ok_over(&directory, &url, &["schema", "upgrade"])?.lines().count(), 1);
     Ok(())
 }
 
@@ -51,11 +34,11 @@ fn a_user_with_the_least_privileges_and_a_password_file_is_enough() -> anyhow::R
     let (database, port) = (name_of(&url), mariadb.port());
     let directory = TempDir::new()?;
     let user = format!("u_{database}");
-    let schema = ok(&directory, &url, &["schema", "--user", &user])?;
+    let schema = ok_over(&directory, &url, &["schema", "--user", &user])?;
     mariadb.sql(database, &format!("CREATE USER {user} IDENTIFIED BY 'a long secret'; {schema}"))?;
     std::fs::write(directory.path().join("password"), "a long secret\n")?;
     let store = format!("mysql://{user}@127.0.0.1:{port}/{database}?create=false&password-file=password");
-    assert_eq!(ok(&directory, &store, &["next", "order", "-n", "2"])?, "1\n2\n");
+    assert_eq!(ok_over(&directory, &store, &["next", "order", "-n", "2"])?, "1\n2\n");
     std::fs::write(directory.path().join("password"), "another secret\n")?;
     let ran = run_over(&directory, &store, &["next", "order"])?;
     assert!(ran.code == Some(1) && ran.stderr.contains("denied"), "{ran:?}");
@@ -82,13 +65,13 @@ fn leaf_s_tags_go_on_in_tables_of_our_own() -> anyhow::Result<()> {
     let rows = "SELECT biz_tag, max_id FROM leaf_alloc ORDER BY biz_tag";
     assert_eq!(mariadb.sql(database, rows)?, "invoice\t1\norder\t2001\n");
 
-    let done = ok(&directory, &url, &["tags", "import", "--from", "leaf"])?;
+    let done = ok_over(&directory, &url, &["tags", "import", "--from", "leaf"])?;
     let cells: Vec<Vec<&str>> = done.lines().skip(1).map(|line| line.split_whitespace().collect()).collect();
     assert_eq!(cells.len(), 2, "{done}");
     assert_eq!((cells[0][0], cells[0][2]), ("invoice", "1"), "{done}");
     assert_eq!((cells[1][0], cells[1][1], cells[1][2]), ("order", "2000", "2001"), "{done}");
-    assert_eq!(ok(&directory, &url, &["next", "order"])?, "2001\n");
-    assert_eq!(ok(&directory, &url, &["next", "invoice"])?, "1\n");
+    assert_eq!(ok_over(&directory, &url, &["next", "order"])?, "2001\n");
+    assert_eq!(ok_over(&directory, &url, &["next", "invoice"])?, "1\n");
     // Leaf finds its rows no more.
     let leaf = mariadb
         .sql(database, "UPDATE leaf_alloc SET max_id = max_id + step WHERE biz_tag = 'order'; SELECT ROW_COUNT()")?;
@@ -101,14 +84,14 @@ fn leaf_s_tags_go_on_in_tables_of_our_own() -> anyhow::Result<()> {
     // A name that never was there is no tag that was ended.
     let misspelt = ["tags", "import", "--from", "leaf", "--tag", "ordr", "--at", "9000"];
     refused(&directory, &url, &misspelt, &["nothing was changed", "\"ordr\" is not in the source"])?;
-    assert!(!ok(&directory, &url, &["tags", "list"])?.contains("ordr"));
+    assert!(!ok_over(&directory, &url, &["tags", "list"])?.contains("ordr"));
 
     // What broke off behind the fence is finished by hand.
-    let done = ok(&directory, &url, &["tags", "import", "--from", "leaf", "--tag", "order"])?;
+    let done = ok_over(&directory, &url, &["tags", "import", "--from", "leaf", "--tag", "order"])?;
     assert!(done.contains("was ended there before"), "{done}");
-    let done = ok(&directory, &url, &["tags", "import", "--from", "leaf", "--tag", "order", "--at", "9000"])?;
+    let done = ok_over(&directory, &url, &["tags", "import", "--from", "leaf", "--tag", "order", "--at", "9000"])?;
     assert!(done.contains("9000") && done.contains("raised"), "{done}");
-    assert_eq!(ok(&directory, &url, &["next", "order"])?, "9000\n");
+    assert_eq!(ok_over(&directory, &url, &["next", "order"])?, "9000\n");
     Ok(())
 }
 
@@ -150,11 +133,11 @@ fn names_that_the_source_takes_for_one_are_imported_by_one_s_word_alone() -> any
         refused(&directory, &url, &more, &["nothing was changed", "as \"order\""])?;
     }
     assert_eq!(rows()?, before);
-    assert_eq!(ok(&directory, &url, &["tags", "list"])?.lines().count(), 1, "nothing was created");
+    assert_eq!(ok_over(&directory, &url, &["tags", "list"])?.lines().count(), 1, "nothing was created");
 
-    let done = ok(&directory, &url, &import(&["--names-as-written"]))?;
+    let done = ok_over(&directory, &url, &import(&["--names-as-written"]))?;
     assert!(done.contains("2001") && done.contains("invoice"), "{done}");
-    assert_eq!(ok(&directory, &url, &["next", "order"])?, "2001\n");
+    assert_eq!(ok_over(&directory, &url, &["next", "order"])?, "2001\n");
     // A space is the one slip that the names of tags leave no room for.
     refused(&directory, &url, &["next", "order "], &["a space at an end"])?;
     Ok(())
@@ -179,11 +162,11 @@ fn a_name_with_a_space_at_an_end_is_not_imported() -> anyhow::Result<()> {
     )?;
     // To the server it has that name already.
     mariadb.sql(database, "UPDATE leaf_alloc SET biz_tag = 'order' WHERE biz_tag = 'order'")?;
-    ok(&directory, &url, &["tags", "import", "--from", "leaf"])?;
-    assert_eq!(ok(&directory, &url, &["next", "order"])?, "2001\n");
+    ok_over(&directory, &url, &["tags", "import", "--from", "leaf"])?;
+    assert_eq!(ok_over(&directory, &url, &["next", "order"])?, "2001\n");
     // One that came into being before there was such a rule is used as ever.
     mariadb.sql(database, "UPDATE unalike_tag SET tag = 'order ' WHERE tag = 'order'")?;
-    assert_eq!(ok(&directory, &url, &["next", "order "])?, "2002\n");
+    assert_eq!(ok_over(&directory, &url, &["next", "order "])?, "2002\n");
     refused(&directory, &url, &["tags", "create", "order "], &["exists"])?;
     refused(&directory, &url, &["tags", "create", "new "], &["a space at an end"])?;
     Ok(())
@@ -211,16 +194,16 @@ fn numbers_that_others_count_between_are_imported_by_number_alone() -> anyhow::R
         "alone\norder\n",
         "nothing was ended"
     );
-    ok(&directory, &odd, &["tags", "import", "--from", "tinyid", "--tag", "alone"])?;
+    ok_over(&directory, &odd, &["tags", "import", "--from", "tinyid", "--tag", "alone"])?;
 
     let from_even = format!("{even}?dialect=tinyid&create=false");
     refused(&directory, &odd, &["tags", "import", "--from", &from_even, "--tag", "order"], &["unalike schema"])?;
-    ok(&directory, &from_even.replace("&create=false", ""), &["tags", "list"])?;
+    ok_over(&directory, &from_even.replace("&create=false", ""), &["tags", "list"])?;
     for from in ["tinyid", &from_even] {
-        let done = ok(&directory, &odd, &["tags", "import", "--from", from, "--tag", "order", "--at", "20001"])?;
+        let done = ok_over(&directory, &odd, &["tags", "import", "--from", from, "--tag", "order", "--at", "20001"])?;
         assert!(done.contains("20001"), "{done}");
     }
-    assert_eq!(ok(&directory, &odd, &["next", "order"])?, "20001\n");
+    assert_eq!(ok_over(&directory, &odd, &["next", "order"])?, "20001\n");
     Ok(())
 }
 
@@ -259,18 +242,18 @@ fn what_a_record_does_not_say_is_not_dropped() -> anyhow::Result<()> {
         let url = mariadb.database()?;
         mariadb.sql(name_of(&url), &tables)?;
         refused(&directory, &url, &["tags", "import", "--from", from], &["nothing was changed", "\"order\"", named])?;
-        ok(&directory, &url, &["tags", "import", "--from", from, "--tag", "order", "--at", "800000000"])?;
-        assert_eq!(ok(&directory, &url, &["next", "order"])?, "800000000\n", "{from}");
+        ok_over(&directory, &url, &["tags", "import", "--from", from, "--tag", "order", "--at", "800000000"])?;
+        assert_eq!(ok_over(&directory, &url, &["next", "order"])?, "800000000\n", "{from}");
     }
 
     // A store of a set counts its own numbers alone, and a server of Flickr's pair every second ticket.
     let (target, one, two) = (mariadb.database()?, mariadb.database()?, mariadb.database()?);
-    ok(&directory, &one, &["--store", &two, "next", "order", "-n", "100"])?;
+    ok_over(&directory, &one, &["--store", &two, "next", "order", "-n", "100"])?;
     let import = ["tags", "import", "--from", &one];
     refused(&directory, &target, &import, &["nothing was changed", "\"order\"", "stripe 0 of 2"])?;
     let pair = MariaDb::start_with(&["--auto-increment-increment=2", "--auto-increment-offset=1"])?;
     let tickets = format!("{}?dialect=ticket", pair.database()?);
-    ok(&directory, &tickets, &["tags", "list"])?;
+    ok_over(&directory, &tickets, &["tags", "list"])?;
     pair.sql(
         name_of(&tickets).split('?').next().unwrap_or_default(),
         "CREATE TABLE Tickets64 (id BIGINT UNSIGNED AUTO_INCREMENT PRIMARY KEY, stub CHAR(1) NOT NULL UNIQUE); \
@@ -342,16 +325,16 @@ fn stores_become_stripes_and_one_store_again() -> anyhow::Result<()> {
     let mariadb = MariaDb::shared()?;
     let (first, second) = (mariadb.database()?, mariadb.database()?);
     let directory = TempDir::new()?;
-    assert_eq!(ok(&directory, &first, &["next", "order", "-n", "5"])?.lines().count(), 5);
-    ok(&directory, &first, &["stripes", "resize", "--to", &first, &second])?;
+    assert_eq!(ok_over(&directory, &first, &["next", "order", "-n", "5"])?.lines().count(), 5);
+    ok_over(&directory, &first, &["stripes", "resize", "--to", &first, &second])?;
     let ran = run_over(&directory, &first, &["next", "order"])?;
     assert!(ran.code == Some(1), "it is a stripe now: {ran:?}");
     let both = ["--store", second.as_str(), "next", "order", "-n", "10"];
-    let ids = ok(&directory, &first, &both)?;
+    let ids = ok_over(&directory, &first, &both)?;
     let greatest: u64 = ids.lines().map(|id| id.parse::<u64>().unwrap()).max().unwrap();
     assert!(ids.lines().all(|id| id.parse::<u64>().is_ok_and(|id| id > 5)), "{ids}");
-    ok(&directory, &first, &["--store", second.as_str(), "stripes", "resize", "--to", &first])?;
-    let alone: u64 = ok(&directory, &first, &["next", "order"])?.trim().parse()?;
+    ok_over(&directory, &first, &["--store", second.as_str(), "stripes", "resize", "--to", &first])?;
+    let alone: u64 = ok_over(&directory, &first, &["next", "order"])?.trim().parse()?;
     assert!(alone > greatest, "{alone} after {greatest}");
     Ok(())
 }
@@ -361,7 +344,7 @@ fn a_server_that_took_over_is_adopted_by_command() -> anyhow::Result<()> {
     let mut old = MariaDb::start()?;
     let url = old.database()?;
     let directory = TempDir::new()?;
-    assert_eq!(ok(&directory, &url, &["next", "order", "-n", "3"])?, "1\n2\n3\n");
+    assert_eq!(ok_over(&directory, &url, &["next", "order", "-n", "3"])?, "1\n2\n3\n");
     let ran = run_over(&directory, &url, &["store", "adopt", "--lift", "1000"])?;
     assert!(ran.code == Some(1) && ran.stderr.contains("already"), "{ran:?}");
     old.kill9()?;
@@ -369,12 +352,12 @@ fn a_server_that_took_over_is_adopted_by_command() -> anyhow::Result<()> {
     let url = url.replace(&format!(":{}/", old.port()), &format!(":{}/", new.port()));
     let ran = run_over(&directory, &url, &["next", "order"])?;
     assert!(ran.code == Some(1) && ran.stderr.contains("unalike store adopt"), "{ran:?}");
-    let done = ok(&directory, &url, &["store", "adopt", "--lift", "1000"])?;
+    let done = ok_over(&directory, &url, &["store", "adopt", "--lift", "1000"])?;
     let said: Vec<&str> = done.lines().collect();
     assert_eq!((said.len(), said[1]), (5, "tags: 1, each lifted by 1000 numbers"), "{done}");
     // A time that people read, some ten minutes from now.
     let from = said[3].strip_prefix("snowflakes: workers are leased from ").and_then(|from| from.get(..24)).unwrap();
     assert!(from.starts_with("20") && from.ends_with('Z'), "{done}");
-    assert_eq!(ok(&directory, &url, &["next", "order"])?, "1004\n");
+    assert_eq!(ok_over(&directory, &url, &["next", "order"])?, "1004\n");
     Ok(())
 }

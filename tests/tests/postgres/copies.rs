@@ -6,6 +6,7 @@
 use unalike_postgres::{PostgresLeases, PostgresOptions, PostgresStore};
 use unalike_storage::{LeaseStore as _, SegmentStore as _, StoreError};
 use unalike_tests::postgres::Postgres;
+use unalike_tests::refusals::{at_last, refused, stays_refused};
 
 fn options(url: &str) -> PostgresOptions {
     PostgresOptions::from_url(url).unwrap()
@@ -23,24 +24,6 @@ fn name(url: &str) -> &str {
     url.rsplit_once('/').unwrap().1
 }
 
-fn refused<T>(answer: Result<T, StoreError>, words: &[&str]) {
-    let Err(error) = answer else { panic!("it must be refused") };
-    assert!(matches!(error, StoreError::Refused { .. }), "not refused: {error:?}");
-    for word in words {
-        assert!(error.to_string().contains(word), "{word:?} is not in: {error}");
-    }
-}
-
-/// The answer of a request, once it is not that of a connection that broke.
-async fn at_last<T>(mut request: impl AsyncFnMut() -> Result<T, StoreError>) -> Result<T, StoreError> {
-    loop {
-        match request().await {
-            Err(error) if error.is_retryable() => tokio::time::sleep(std::time::Duration::from_millis(20)).await,
-            other => break other,
-        }
-    }
-}
-
 const COPIED: &[&str] = &["another one than before", "database", "store adopt --lift"];
 
 #[tokio::test]
@@ -55,9 +38,10 @@ async fn a_database_that_was_copied_within_its_server_is_another_store() {
     PostgresLeases::connect(options(&url)).await.unwrap().close().await;
     let copy = format!("{}_copy", name(&url));
     server.sql("postgres", &format!("CREATE DATABASE {copy} TEMPLATE {}", name(&url))).unwrap();
-    refused(try_open(&server.url(&copy)).await, COPIED);
-    refused(try_open(&format!("{}?dialect=sequence", server.url(&copy))).await, COPIED);
-    refused(PostgresLeases::connect(options(&server.url(&copy))).await, COPIED);
+    for dialect in ["", "?dialect=sequence"] {
+        stays_refused(async || try_open(&format!("{}{dialect}", server.url(&copy))).await, COPIED).await;
+    }
+    stays_refused(async || PostgresLeases::connect(options(&server.url(&copy))).await, COPIED).await;
 
     // Renamed, it is what it was; and the copy in its place is not.
     let store = open(&url).await;
@@ -70,7 +54,7 @@ async fn a_database_that_was_copied_within_its_server_is_another_store() {
         name(&url)
     );
     server.sql("postgres", &swap).unwrap();
-    refused(at_last(async || store.allocate("order", 10, 0).await).await, COPIED);
+    stays_refused(async || store.allocate("order", 10, 0).await, COPIED).await;
     assert_eq!(open(&server.url(&renamed)).await.allocate("order", 10, 0).await.unwrap().start, granted.end);
     PostgresStore::adopt_server(options(&url), 1_000).await.unwrap();
     assert!(open(&url).await.allocate("order", 10, 0).await.unwrap().start > 1_000);
@@ -111,8 +95,8 @@ async fn a_dump_that_is_loaded_into_the_same_server_is_another_store() {
     server.sql("postgres", &again).unwrap();
     server.sql("postgres", &format!("CREATE DATABASE {}", name(&url))).unwrap();
     server.load(name(&url), &dump).unwrap();
-    refused(try_open(&url).await, COPIED);
-    refused(at_last(async || store.allocate("order", 10, 0).await).await, COPIED);
+    stays_refused(async || try_open(&url).await, COPIED).await;
+    stays_refused(async || store.allocate("order", 10, 0).await, COPIED).await;
     PostgresStore::adopt_server(options(&url), 2_000).await.unwrap();
     let store = open(&url).await;
     assert!(store.allocate("order", 10, 0).await.unwrap().start > 2_000);
@@ -123,8 +107,8 @@ async fn a_dump_that_is_loaded_into_the_same_server_is_another_store() {
     server.sql(name(&url), "DROP TABLE unalike_store, unalike_tag").ok();
     server.sql(name(&url), "DROP SCHEMA public CASCADE; CREATE SCHEMA public").unwrap();
     server.load(name(&url), &dump).unwrap();
-    refused(at_last(async || store.allocate("order", 10, 0).await).await, &["restart"]);
-    refused(try_open(&url).await, COPIED);
+    stays_refused(async || store.allocate("order", 10, 0).await, &["restart"]).await;
+    stays_refused(async || try_open(&url).await, COPIED).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -154,8 +138,8 @@ async fn an_older_copy_of_the_data_is_refused_by_programs_that_were_granted_more
     server.kill9().unwrap();
     copy.take_place_of(&server);
     copy.restart().unwrap();
+    let forgotten = &["has forgotten grants of this program", "unalike store restored --lift COUNT"];
     for store in [store, other] {
-        let answer = at_last(async || store.allocate("order", 10, 0).await).await;
-        refused(answer, &["has forgotten grants of this program", "unalike store restored --lift COUNT"]);
+        stays_refused(async || store.allocate("order", 10, 0).await, forgotten).await;
     }
 }

@@ -6,43 +6,15 @@
 use std::time::{Duration, Instant};
 
 use unalike_postgres::{PostgresLeases, PostgresOptions};
-use unalike_storage::{
-    FieldOrder, Layout, LayoutFields, LeaseAcquire, LeaseExtend, LeaseLimits, LeaseStore as _, StoreError,
-};
+use unalike_storage::{LeaseExtend, LeaseLimits, LeaseStore as _, StoreError};
 use unalike_tests::PATIENCE;
-use unalike_tests::leases::{assert_disjoint, now_ms};
+use unalike_tests::leases::{acquire, assert_a_worker_each, assert_disjoint, assert_one_layout_binds, layout, now_ms};
 use unalike_tests::postgres::Postgres;
 
 async fn open(url: &str, limits: LeaseLimits) -> PostgresLeases {
     let mut options = PostgresOptions::from_url(url).unwrap();
     options.limits = limits;
     PostgresLeases::connect(options).await.unwrap()
-}
-
-/// A layout with so many bits for the worker, and ticks of a millisecond.
-fn layout(worker_bits: u8) -> Layout {
-    let fields = LayoutFields {
-        timestamp_bits: 41,
-        datacenter_bits: 0,
-        worker_bits,
-        sequence_bits: 10,
-        order: FieldOrder::WorkerFirst,
-        epoch_ms: 1_500_000_000_000,
-        tick_ms: 1,
-    };
-    Layout::new(fields).unwrap()
-}
-
-/// A request by a holder whose clock is off by so much.
-fn acquire(layout: Layout, horizon_ms: u64, offset_ms: i64) -> LeaseAcquire {
-    LeaseAcquire {
-        namespace: "default".to_owned(),
-        holder: "holder".to_owned(),
-        layout,
-        preferred_worker: None,
-        horizon_ms,
-        now_ms: now_ms().checked_add_signed(offset_ms).unwrap(),
-    }
 }
 
 #[tokio::test]
@@ -124,13 +96,7 @@ async fn of_two_layouts_that_come_together_one_binds_the_namespace() {
     for _ in 0..10 {
         let url = server.database().unwrap();
         let (first, second) = (open(&url, LeaseLimits::default()).await, open(&url, LeaseLimits::default()).await);
-        let (one, other) = (acquire(layout(4), 60_000, 0), acquire(layout(5), 60_000, 0));
-        let (first, second) = tokio::join!(first.acquire(&one), second.acquire(&other));
-        let refused = match (first, second) {
-            (Ok(_), Err(refused)) | (Err(refused), Ok(_)) => refused,
-            both => panic!("one is bound and one refused: {both:?}"),
-        };
-        assert!(matches!(refused, StoreError::LayoutMismatch { .. }), "{refused:?}");
+        assert_one_layout_binds(&first, &second).await;
     }
 }
 
@@ -138,35 +104,10 @@ async fn of_two_layouts_that_come_together_one_binds_the_namespace() {
 async fn many_who_come_at_once_have_a_worker_each_through_kill_9() {
     let mut server = Postgres::start().unwrap();
     let url = server.database().unwrap();
-    let mut granted = Vec::new();
-    for _ in 0..3 {
-        let mut tasks = Vec::new();
-        for _ in 0..8 {
-            let url = url.clone();
-            tasks.push(tokio::spawn(async move {
-                let leases = open(&url, LeaseLimits::default()).await;
-                let mut granted = Vec::new();
-                loop {
-                    match leases.acquire(&acquire(layout(3), 200, 0)).await {
-                        Ok(lease) => granted.push(lease),
-                        Err(StoreError::WorkersExhausted { .. }) => {
-                            tokio::time::sleep(Duration::from_millis(20)).await;
-                        }
-                        Err(error) => {
-                            assert!(error.is_retryable(), "{error:?}");
-                            return granted;
-                        }
-                    }
-                }
-            }));
-        }
-        tokio::time::sleep(Duration::from_millis(700)).await;
-        server.kill9().unwrap();
-        for task in tasks {
-            granted.extend(task.await.unwrap());
-        }
-        server.restart().unwrap();
-    }
-    assert!(granted.len() > 20, "{}", granted.len());
-    assert_disjoint(&granted);
+    let opening = || {
+        let url = url.clone();
+        async move { open(&url, LeaseLimits::default()).await }
+    };
+    assert_a_worker_each(&mut server, opening, |server| server.kill9().unwrap(), |server| server.restart().unwrap())
+        .await;
 }

@@ -14,6 +14,7 @@ use unalike_storage::{
 };
 use unalike_tests::authority::Authority;
 use unalike_tests::postgres::Postgres;
+use unalike_tests::refusals::refused;
 
 /// A server of the test's own, with one database.
 struct Server {
@@ -109,16 +110,6 @@ fn name(url: &str) -> &str {
 
 fn sql(url: &str, statements: &str) -> String {
     Postgres::shared().and_then(|server| server.sql(name(url), statements)).expect("the statements run")
-}
-
-/// What is refused must not be tried again, and says what to do.
-fn refused<T>(answer: Result<T, StoreError>, words: &[&str]) {
-    let Err(error) = answer else { panic!("it must be refused") };
-    assert!(matches!(error, StoreError::Refused { .. }), "not refused: {error:?}");
-    let text = format!("{error} {error:?}");
-    for word in words {
-        assert!(text.contains(word), "{word:?} is not in: {text}");
-    }
 }
 
 /// All numbers of these segments, each once.

@@ -1,29 +1,12 @@
 //! The server and the command line over PostgreSQL: where its stores, passwords and tables come from, and what it does
 //! without them.
 
-#![expect(clippy::unwrap_used, clippy::panic_in_result_fn, reason = "a test that cannot go on fails")]
+#![expect(clippy::panic_in_result_fn, reason = "a test that cannot go on fails")]
 
 use anyhow::ensure;
 use tempfile::TempDir;
 use unalike_tests::postgres::Postgres;
-use unalike_tests::server::{Ran, Server, run};
-
-/// Runs it to its end over this store.
-fn run_over(directory: &TempDir, store: &str, arguments: &[&str]) -> anyhow::Result<Ran> {
-    run(directory.path(), ["--store", store].into_iter().chain(arguments.iter().copied()))
-}
-
-/// The same where it must succeed; what it printed.
-fn ok(directory: &TempDir, store: &str, arguments: &[&str]) -> anyhow::Result<String> {
-    let ran = run_over(directory, store, arguments)?;
-    ensure!(ran.code == Some(0), "{arguments:?}: {ran:?}");
-    Ok(ran.stdout)
-}
-
-/// The name of the database in its URL.
-fn name_of(url: &str) -> &str {
-    url.rsplit('/').next().unwrap()
-}
+use unalike_tests::server::{Server, name_of, ok_over, run_over};
 
 #[test]
 fn ids_come_from_postgres() -> anyhow::Result<()> {
@@ -35,11 +18,11 @@ fn ids_come_from_postgres() -> anyhow::Result<()> {
     assert_eq!(client.ids("/v1/snowflakes/default/ids?count=2")?.len(), 2);
     assert_eq!(client.get("/health/ready")?.status, 200);
     let directory = TempDir::new()?;
-    assert_eq!(ok(&directory, &url, &["schema", "upgrade"])?.lines().count(), 1);
-    assert!(ok(&directory, &url, &["tags", "create", "chat", "--ordered"])?.contains("chat"));
+    assert_eq!(ok_over(&directory, &url, &["schema", "upgrade"])?.lines().count(), 1);
+    assert!(ok_over(&directory, &url, &["tags", "create", "chat", "--ordered"])?.contains("chat"));
     assert_eq!(client.ids("/v1/sequences/chat/ids?count=3")?, [1, 2, 3]);
-    assert!(ok(&directory, &url, &["tags", "list"])?.contains("chat"));
-    assert!(ok(&directory, &url, &["leases", "list", "default"])?.lines().count() > 1);
+    assert!(ok_over(&directory, &url, &["tags", "list"])?.contains("chat"));
+    assert!(ok_over(&directory, &url, &["leases", "list", "default"])?.lines().count() > 1);
     Ok(())
 }
 
@@ -49,15 +32,15 @@ fn a_user_with_the_least_privileges_and_a_password_file_is_enough() -> anyhow::R
     let url = server.database()?;
     let (database, port) = (name_of(&url), server.port());
     let directory = TempDir::new()?;
-    let schema = ok(&directory, &url, &["schema", "--user", "o\"brien"])?;
+    let schema = ok_over(&directory, &url, &["schema", "--user", "o\"brien"])?;
     server.sql(database, &format!("CREATE ROLE \"o\"\"brien\" LOGIN PASSWORD 'a long secret'; {schema}"))?;
     server.demand_passwords()?;
     std::fs::write(directory.path().join("password"), "a long secret\n")?;
     let store = format!("postgres://o%22brien@127.0.0.1:{port}/{database}?create=false&password-file=password");
     // The first use begins the store: it has tables, and no row.
     let begun = format!("postgres://o%22brien@127.0.0.1:{port}/{database}?password-file=password");
-    assert_eq!(ok(&directory, &begun, &["next", "order", "-n", "2"])?, "1\n2\n");
-    assert_eq!(ok(&directory, &store, &["next", "order", "-n", "1"])?.lines().count(), 1);
+    assert_eq!(ok_over(&directory, &begun, &["next", "order", "-n", "2"])?, "1\n2\n");
+    assert_eq!(ok_over(&directory, &store, &["next", "order", "-n", "1"])?.lines().count(), 1);
     std::fs::write(directory.path().join("password"), "another secret\n")?;
     let ran = run_over(&directory, &store, &["next", "order"])?;
     assert!(ran.code == Some(1) && ran.stderr.contains("denied"), "{ran:?}");
@@ -74,17 +57,17 @@ fn a_schema_that_is_named_is_made_and_opened_to_the_user() -> anyhow::Result<()>
     // Whoever runs it has another search path, and everybody else's way to the schema is closed.
     server.sql(database, "CREATE ROLE ids LOGIN; REVOKE ALL ON SCHEMA public FROM PUBLIC")?;
     let own = format!("{url}?schema=The+%22Shop%22");
-    let schema = ok(&directory, &own, &["schema", "--user", "ids"])?;
+    let schema = ok_over(&directory, &own, &["schema", "--user", "ids"])?;
     server.sql(database, &schema)?;
     let store = format!("postgres://ids@127.0.0.1:{port}/{database}?schema=The+%22Shop%22");
-    assert_eq!(ok(&directory, &store, &["next", "order", "-n", "2"])?, "1\n2\n");
-    assert_eq!(ok(&directory, &store, &["next", "default", "--snowflake"])?.lines().count(), 1);
+    assert_eq!(ok_over(&directory, &store, &["next", "order", "-n", "2"])?, "1\n2\n");
+    assert_eq!(ok_over(&directory, &store, &["next", "default", "--snowflake"])?.lines().count(), 1);
     // Sequences of a schema that has others' tables.
     server.sql(database, "CREATE SCHEMA shop; CREATE SEQUENCE shop.order_id_seq; CREATE SEQUENCE public.secret")?;
     let sequences = format!("{url}?dialect=sequence&schema=shop");
-    server.sql(database, &ok(&directory, &sequences, &["schema", "--user", "ids"])?)?;
+    server.sql(database, &ok_over(&directory, &sequences, &["schema", "--user", "ids"])?)?;
     let store = format!("postgres://ids@127.0.0.1:{port}/{database}?dialect=sequence&schema=shop");
-    assert_eq!(ok(&directory, &store, &["next", "order_id_seq", "-n", "2"])?, "1\n2\n");
+    assert_eq!(ok_over(&directory, &store, &["next", "order_id_seq", "-n", "2"])?, "1\n2\n");
     let may = "SELECT has_sequence_privilege('ids', 'public.secret', 'USAGE')";
     assert_eq!(server.sql(database, may)?.trim(), "f");
     Ok(())
@@ -93,7 +76,7 @@ fn a_schema_that_is_named_is_made_and_opened_to_the_user() -> anyhow::Result<()>
 #[test]
 fn schema_is_that_of_the_store_s_kind() -> anyhow::Result<()> {
     let directory = TempDir::new()?;
-    let text = ok(&directory, "postgres://ids@nowhere/ids?dialect=sequence", &["schema", "--user", "ids"])?;
+    let text = ok_over(&directory, "postgres://ids@nowhere/ids?dialect=sequence", &["schema", "--user", "ids"])?;
     for line in [
         "GRANT SELECT, USAGE ON ALL SEQUENCES IN SCHEMA public TO \"ids\";",
         "GRANT SELECT, INSERT, UPDATE ON unalike_store TO \"ids\";",
@@ -102,9 +85,11 @@ fn schema_is_that_of_the_store_s_kind() -> anyhow::Result<()> {
         assert!(text.lines().any(|printed| printed == line), "no {line:?} in {text}");
     }
     assert!(text.contains("unalike_lease (") && !text.contains("ENGINE"), "{text}");
-    let both = ok(&directory, "postgres://ids@nowhere/ids", &["--leases", "mysql://ids@nowhere/ids", "schema"])?;
+    let both = ok_over(&directory, "postgres://ids@nowhere/ids", &["--leases", "mysql://ids@nowhere/ids", "schema"])?;
     assert!(both.contains("fillfactor") && both.contains("ENGINE = InnoDB"), "{both}");
-    assert!(ok(&directory, "postgres://ids@nowhere/ids", &["schema", "--dialect", "leaf"])?.contains("leaf_alloc"));
+    assert!(
+        ok_over(&directory, "postgres://ids@nowhere/ids", &["schema", "--dialect", "leaf"])?.contains("leaf_alloc")
+    );
     Ok(())
 }
 
@@ -134,7 +119,7 @@ fn a_server_that_took_over_is_adopted_by_command() -> anyhow::Result<()> {
     let mut primary = Postgres::start()?;
     let url = primary.database()?;
     let directory = TempDir::new()?;
-    assert_eq!(ok(&directory, &url, &["next", "order"])?, "1\n");
+    assert_eq!(ok_over(&directory, &url, &["next", "order"])?, "1\n");
     let mut standby = primary.start_standby("standby")?;
     primary.kill9()?;
     standby.promote()?;
@@ -142,9 +127,9 @@ fn a_server_that_took_over_is_adopted_by_command() -> anyhow::Result<()> {
     standby.restart()?;
     let ran = run_over(&directory, &url, &["next", "order"])?;
     assert!(ran.code == Some(1) && ran.stderr.contains("timeline 2"), "{ran:?}");
-    let adopted = ok(&directory, &url, &["store", "adopt", "--lift", "1000"])?;
+    let adopted = ok_over(&directory, &url, &["store", "adopt", "--lift", "1000"])?;
     assert!(adopted.contains("tags: 1, each lifted by 1000"), "{adopted}");
-    let next: u64 = ok(&directory, &url, &["next", "order"])?.trim().parse()?;
+    let next: u64 = ok_over(&directory, &url, &["next", "order"])?.trim().parse()?;
     assert!(next > 1_000);
     Ok(())
 }

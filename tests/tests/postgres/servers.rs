@@ -12,7 +12,9 @@ use unalike_storage::{
 };
 use unalike_tests::PATIENCE;
 use unalike_tests::leases::now_ms;
+use unalike_tests::outages::allocate_at_last;
 use unalike_tests::postgres::Postgres;
+use unalike_tests::refusals::{at_last, refused};
 
 async fn try_open(url: &str) -> Result<PostgresStore, StoreError> {
     PostgresStore::connect(PostgresOptions::from_url(url)?).await
@@ -24,15 +26,6 @@ async fn open(url: &str) -> PostgresStore {
 
 fn options(url: &str) -> PostgresOptions {
     PostgresOptions::from_url(url).unwrap()
-}
-
-/// What is refused must not be tried again, and says what to do.
-fn refused<T>(answer: Result<T, StoreError>, words: &[&str]) {
-    let Err(error) = answer else { panic!("it must be refused") };
-    assert!(matches!(error, StoreError::Refused { .. }), "not refused: {error:?}");
-    for word in words {
-        assert!(error.to_string().contains(word), "{word:?} is not in: {error}");
-    }
 }
 
 fn take(seen: &mut BTreeSet<u64>, segment: &Segment) {
@@ -49,18 +42,6 @@ fn caught_up(primary: &Postgres, standby: &Postgres) {
     while standby.sql("postgres", &has).unwrap().trim() != "t" {
         assert!(Instant::now() < deadline, "the standby lags");
         std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
-/// Takes grants until one succeeds, which a store that recovers by itself does soon. Failures must be worth a retry.
-async fn allocate_at_last(store: &PostgresStore, tag: &str) -> Segment {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        match store.allocate(tag, 10, 0).await {
-            Ok(segment) => return segment,
-            Err(error) => assert!(error.is_retryable() && Instant::now() < deadline, "{error:?}"),
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
 
@@ -94,16 +75,7 @@ async fn a_standby_that_lacks_a_thousand_commits_is_refused_until_it_is_adopted_
 
     // Running and new programs are refused, and the adoption needs a lift.
     let words = ["another one than before", "timeline 2", "timeline 1", "unalike store adopt --lift"];
-    refused(
-        loop {
-            // The first answer may be that of a connection that broke.
-            match store.allocate("order", 10, 0).await {
-                Err(error) if error.is_retryable() => {}
-                other => break other,
-            }
-        },
-        &words,
-    );
+    refused(at_last(async || store.allocate("order", 10, 0).await).await, &words);
     refused(try_open(&url).await, &words);
     refused(PostgresLeases::connect(options(&url)).await, &words);
     refused(PostgresStore::adopt_server(options(&url), 0).await, &["1 to 2^63 - 1"]);
@@ -228,12 +200,7 @@ async fn a_synchronous_standby_that_is_promoted_goes_on_without_a_lift() {
     // It waits for a standby of its own now, or grants nothing: a program that has no standby says so.
     standby.take_place_of(&primary);
     standby.restart().unwrap();
-    let answer = loop {
-        match store.allocate("order", 10, 0).await {
-            Err(error) if error.is_retryable() => {}
-            other => break other,
-        }
-    };
+    let answer = at_last(async || store.allocate("order", 10, 0).await).await;
     refused(answer, &["synchronous_standby_names is empty", "failover=refused"]);
     refused(try_open(&url).await, &["it took over", "store adopt --lift COUNT", "failover=refused"]);
     let second = standby.start_standby("second").unwrap();
@@ -311,12 +278,7 @@ async fn other_data_under_the_same_address_grant_nothing_and_the_same_data_elsew
     first.kill9().unwrap();
     other.take_place_of(&first);
     other.restart().unwrap();
-    let answer = loop {
-        match store.allocate("order", 10, 0).await {
-            Err(error) if error.is_retryable() => {}
-            other => break other,
-        }
-    };
+    let answer = at_last(async || store.allocate("order", 10, 0).await).await;
     refused(answer, &["another one than before"]);
     other.kill9().unwrap();
 

@@ -9,7 +9,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use tempfile::TempDir;
@@ -24,15 +24,11 @@ use unalike_tests::PATIENCE;
 use unalike_tests::authority::Authority;
 use unalike_tests::faulty::FaultyStore;
 use unalike_tests::log::Log;
+use unalike_tests::outages::{Judgement, OUTCOME_UNKNOWN, REFUSED, UNAVAILABLE, allocate_at_last, until};
 use unalike_tests::process;
 use unalike_tests::proxy::Proxy;
 use unalike_tests::redis::{Persistence, Redis};
-
-/// Worth a retry, may have granted, the caller's fault.
-type Judgement = (bool, bool, bool);
-const UNAVAILABLE: Judgement = (true, false, false);
-const OUTCOME_UNKNOWN: Judgement = (true, true, false);
-const REFUSED: Judgement = (false, false, false);
+use unalike_tests::refusals::said;
 
 fn options(url: &str) -> RedisOptions {
     let mut options = RedisOptions::from_url(url).expect("a URL");
@@ -59,25 +55,6 @@ async fn open(url: &str) -> RedisStore {
 /// For what must come to an end.
 async fn within<T>(future: impl Future<Output = T>) -> T {
     timeout(PATIENCE, future).await.expect("it comes to an end")
-}
-
-async fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < deadline, "{what}: it does not come to be so");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
-}
-
-/// The error and all that is behind it, in words.
-fn said(error: &StoreError) -> String {
-    let mut words = error.to_string();
-    let mut source = std::error::Error::source(error);
-    while let Some(error) = source {
-        words = format!("{words}: {error}");
-        source = error.source();
-    }
-    words
 }
 
 /// Checks what an error says: to programs, and to people, who get no password to read.
@@ -762,17 +739,6 @@ async fn those_who_wait_for_a_connection_do_not_wait_for_each_other() {
     }
     proxy.lead_to(redis.port());
     within(allocate_at_last(&store, "order")).await;
-}
-
-/// Grants until one succeeds, which a store that recovers by itself does soon. All failures must be worth a retry.
-async fn allocate_at_last(store: &RedisStore, tag: &str) -> Segment {
-    loop {
-        match store.allocate(tag, 10, 0).await {
-            Ok(segment) => return segment,
-            Err(error) => assert!(error.is_retryable(), "{error:?}"),
-        }
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
 }
 
 #[tokio::test]

@@ -10,7 +10,6 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use tempfile::TempDir;
 use unalike_etcd::{EtcdOptions, EtcdStore};
@@ -23,6 +22,7 @@ use unalike_storage::{
     time_of_leases,
 };
 use unalike_tests::etcd::Etcd;
+use unalike_tests::leases::now_ms;
 use unalike_tests::mariadb::MariaDb;
 use unalike_tests::postgres::Postgres;
 use unalike_tests::redis::{Persistence, Redis};
@@ -85,11 +85,6 @@ impl Places {
         let tags = tags.into_iter().map(|record| (record.tag, record.watermark)).collect();
         (tags, self.durable.namespaces().await.unwrap(), server.cli(&["KEYS", "*"]).unwrap())
     }
-}
-
-#[expect(clippy::disallowed_methods, reason = "a holder's clock")]
-fn now_ms() -> u64 {
-    u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis()).unwrap()
 }
 
 async fn acquire(store: &Arc<dyn LeaseStore>, namespace: &str) -> Result<Lease, StoreError> {

@@ -19,10 +19,11 @@ use tokio::task::JoinHandle;
 use unalike_memory::{MemoryOptions, MemoryStore};
 use unalike_redis::{Backing, RedisOptions, RedisStore};
 use unalike_storage::{
-    Ceiling, ID_MAX, JoinedStripe, Segment, SegmentLayer, SegmentStore, StoreError, StoreIdentity, Stripe, TagCreation,
-    TagOptions, TagRecord, TailRelease,
+    Ceiling, ID_MAX, JoinedStripe, Segment, SegmentStore, StoreError, StoreIdentity, Stripe, TagCreation, TagOptions,
+    TagRecord, TailRelease,
 };
 use unalike_tests::PATIENCE;
+use unalike_tests::outages::until;
 use unalike_tests::proxy::Proxy;
 use unalike_tests::redis::{Persistence, Redis};
 
@@ -133,7 +134,7 @@ impl Gate {
 }
 
 #[async_trait]
-impl SegmentLayer for Gate {
+impl unalike_storage::SegmentLayer for Gate {
     fn below(&self) -> Option<&dyn SegmentStore> {
         Some(&self.inner)
     }
@@ -363,15 +364,6 @@ impl Drop for Monitor<'_> {
         // An error means that it has ended already.
         let _ = self.process.kill();
         let _ = self.process.wait();
-    }
-}
-
-/// Waits until something holds.
-async fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < deadline, "{what}: it does not come to be so");
-        tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
@@ -641,7 +633,7 @@ async fn what_a_former_durable_store_granted_is_not_installed() {
 struct Nameless(MemoryStore);
 
 #[async_trait]
-impl SegmentLayer for Nameless {
+impl unalike_storage::SegmentLayer for Nameless {
     fn below(&self) -> Option<&dyn SegmentStore> {
         Some(&self.0)
     }
@@ -655,7 +647,7 @@ impl SegmentLayer for Nameless {
 struct Special(MemoryStore);
 
 #[async_trait]
-impl SegmentLayer for Special {
+impl unalike_storage::SegmentLayer for Special {
     fn below(&self) -> Option<&dyn SegmentStore> {
         Some(&self.0)
     }

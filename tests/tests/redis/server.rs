@@ -9,7 +9,6 @@ use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use anyhow::ensure;
 use serde_json::json;
 use tempfile::TempDir;
 use unalike_tests::authority::Authority;
@@ -18,30 +17,16 @@ use unalike_tests::process;
 use unalike_tests::redis::{Persistence, Program, Redis};
 use unalike_tests::redis_cluster::RedisCluster;
 use unalike_tests::redis_sentinels::Watched;
-use unalike_tests::server::{Ran, Server, binary, run, run_with};
+use unalike_tests::server::{self, Ran, Server, binary, name_of, refuses, run, run_with};
 
 /// Runs it to its end over this store, with what stands behind it.
 fn run_over(directory: &TempDir, store: &str, watermark: &str, arguments: &[&str]) -> anyhow::Result<Ran> {
-    let over = ["--store", store, "--backing", watermark];
-    run(directory.path(), over.into_iter().chain(arguments.iter().copied()))
+    server::run_over(directory, store, &[&["--backing", watermark][..], arguments].concat())
 }
 
 /// The same where it must succeed; what it printed.
 fn ok(directory: &TempDir, store: &str, watermark: &str, arguments: &[&str]) -> anyhow::Result<String> {
-    let ran = run_over(directory, store, watermark, arguments)?;
-    ensure!(ran.code == Some(0), "{arguments:?}: {ran:?}");
-    Ok(ran.stdout)
-}
-
-/// Runs it where it must fail, and name all of these in the reason.
-#[track_caller]
-fn fails(directory: &TempDir, arguments: &[&str], named: &[&str]) {
-    let ran = run(directory.path(), arguments.iter().copied()).unwrap();
-    assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""), "{arguments:?}: {ran:?}");
-    for word in named {
-        assert!(ran.stderr.contains(word), "{arguments:?} does not say {word:?}: {}", ran.stderr);
-    }
-    assert!(!ran.stderr.contains("secret") && !ran.stderr.contains("panicked"), "{}", ran.stderr);
+    server::ok_over(directory, store, &[&["--backing", watermark][..], arguments].concat())
 }
 
 /// Starts a server over these stores, which gives up soon.
@@ -287,7 +272,7 @@ fn redis_is_handed_over_to_another_durable_store_with_its_tags() -> anyhow::Resu
         assert!(ok(&directory, &store, &to, &["tags", "list"])?.contains("ended"));
     }
     let directory = TempDir::new()?;
-    fails(
+    refuses(
         &directory,
         &["--store", "sqlite://a.sqlite", "store", "rebind", "--from", "sqlite://b.sqlite"],
         &["only a store in Redis has a durable store behind it"],
@@ -325,7 +310,7 @@ fn ids_on_the_terminal_go_on_where_they_were() -> anyhow::Result<()> {
     // Without a ceiling there are no figures.
     let alone = run(directory.path(), ["--store", watermark, "tags", "show", "order"])?;
     assert_eq!((alone.code, cells(&alone.stdout, 0).len()), (Some(0), 7), "{alone:?}");
-    fails(&directory, &["--store", watermark, "tags", "show", "nobody"], &["nobody", "unknown"]);
+    refuses(&directory, &["--store", watermark, "tags", "show", "nobody"], &["nobody", "unknown"]);
 
     // From the environment and from a file, as every setting.
     let environment = [("UNALIKE_STORE", store.as_str()), ("UNALIKE_BACKING", watermark)];
@@ -335,7 +320,7 @@ fn ids_on_the_terminal_go_on_where_they_were() -> anyhow::Result<()> {
     assert_eq!(run(directory.path(), ["--config", "unalike.toml", "next", "chat"])?.stdout, "500001\n");
 
     std::fs::write(directory.path().join("password"), "another secret\n")?;
-    fails(&directory, &["--config", "unalike.toml", "next", "order"], &["denied access", "password"]);
+    refuses(&directory, &["--config", "unalike.toml", "next", "order"], &["denied access", "password"]);
     Ok(())
 }
 
@@ -419,11 +404,11 @@ fn what_cannot_be_is_refused_by_name() -> anyhow::Result<()> {
         (with(&over_redis, &["next", "a"]), &[shown, "cannot be reached"]),
         (with(&over_redis, &["serve", "--listen", "127.0.0.1:0"]), &[shown, "cannot be reached"]),
     ] {
-        fails(&directory, &arguments, named);
+        refuses(&directory, &arguments, named);
     }
     let server = Redis::start(Persistence::Nothing)?;
     let down = ["--store", &server.url(0, ""), "--backing", "mysql://ids:secret@127.0.0.1:1/ids", "next", "a"];
-    fails(&directory, &down, &["--backing", "mysql://ids@127.0.0.1:1/ids", "cannot be opened"]);
+    refuses(&directory, &down, &["--backing", "mysql://ids@127.0.0.1:1/ids", "cannot be opened"]);
 
     let file = format!("store = \"{redis}\"\nbacking = \"mysql://ids:secret@db/ids\"\n");
     std::fs::write(directory.path().join("unalike.toml"), file)?;
@@ -460,7 +445,7 @@ fn the_ceilings_of_the_old_table_go_on() -> anyhow::Result<()> {
     let redis = Redis::start(Persistence::Nothing)?;
     let mariadb = MariaDb::shared()?;
     let url = mariadb.database()?;
-    let database = url.rsplit('/').next().unwrap();
+    let database = name_of(&url);
     mariadb.sql(
         database,
         "CREATE TABLE id_generator (id INT NOT NULL PRIMARY KEY, current_max_id BIGINT, increment_step INT); \
@@ -469,7 +454,7 @@ fn the_ceilings_of_the_old_table_go_on() -> anyhow::Result<()> {
     let directory = TempDir::new()?;
     let (store, table) = (redis.url(0, ""), format!("{url}?dialect=id-generator&keys=order:1,invoice:2"));
     let over = ["--store", &store, "--backing", &table];
-    fails(&directory, &[&over[..], &["next", "order"]].concat(), &["--backing", "source-stopped=true"]);
+    refuses(&directory, &[&over[..], &["next", "order"]].concat(), &["--backing", "source-stopped=true"]);
 
     let table = format!("{table}&source-stopped=true");
     assert_eq!(ok(&directory, &store, &table, &["next", "order", "-n", "3"])?, "5001\n5002\n5003\n");
@@ -481,14 +466,14 @@ fn the_ceilings_of_the_old_table_go_on() -> anyhow::Result<()> {
     assert_eq!(cells(&shown, 1)[6..8], ["5004", "105000"], "{shown}");
     let over = ["--store", &store, "--backing", &table];
     let with = |more: &[&'static str]| [&over[..], more].concat();
-    fails(&directory, &with(&["next", "chat"]), &["chat", "unknown"]);
+    refuses(&directory, &with(&["next", "chat"]), &["chat", "unknown"]);
     // Its rows have no place for a mode.
-    fails(&directory, &with(&["tags", "create", "chat", "--channel", "ordered"]), &["chat", "unknown"]);
+    refuses(&directory, &with(&["tags", "create", "chat", "--channel", "ordered"]), &["chat", "unknown"]);
     std::fs::write(directory.path().join("unalike.toml"), "[tags.order]\nchannel = \"ordered\"\n")?;
     let named = ["order", "buffered in the store", "declared ordered"];
-    fails(&directory, &with(&["--config", "unalike.toml", "next", "order"]), &named);
+    refuses(&directory, &with(&["--config", "unalike.toml", "next", "order"]), &named);
     mariadb.sql(database, "DELETE FROM id_generator WHERE id = 1")?;
-    fails(&directory, &with(&["--config", "unalike.toml", "next", "order"]), &["order", "id_generator", "ordered"]);
+    refuses(&directory, &with(&["--config", "unalike.toml", "next", "order"]), &["order", "id_generator", "ordered"]);
     // Leases have tables of their own beside the old one.
     assert_eq!(ok(&directory, &store, &table, &["next", "default", "--snowflake"])?.lines().count(), 1);
     assert!(ok(&directory, &store, &table, &["schema"])?.contains("CREATE TABLE IF NOT EXISTS id_generator"));
@@ -558,7 +543,7 @@ fn tls_is_used_as_the_url_says() -> anyhow::Result<()> {
     assert!(!server.log()?.contains("secret-word"), "{}", server.log()?);
 
     let with = |store: &str, named: &[&str]| {
-        fails(&directory, &["--store", store, "--backing", "sqlite://other.sqlite", "next", "order"], named);
+        refuses(&directory, &["--store", store, "--backing", "sqlite://other.sqlite", "next", "order"], named);
     };
     with(&over(&Authority::new("127.0.0.1")), &[&place, "ssl-ca", "certificate"]);
     with(&over(&Authority::new("elsewhere.example")).replace("ssl-ca", "ssl-ka"), &["ssl-ka", "unknown"]);
@@ -601,10 +586,10 @@ fn counters_of_the_old_system_go_on_behind_their_ceilings() -> anyhow::Result<()
     let by_name = "id-generator?keys=order:id_order";
     let over = ["--store", &store, "--backing", watermark, "tags", "import", "--from"];
     let import = |more: &[&'static str]| [&over[..], more].concat();
-    fails(&directory, &import(&[by_name]), &["source-stopped"]);
-    fails(&directory, &import(&["id-generator", "--source-stopped"]), &["keys="]);
+    refuses(&directory, &import(&[by_name]), &["source-stopped"]);
+    refuses(&directory, &import(&["id-generator", "--source-stopped"]), &["keys="]);
     let below = [by_name, "--source-stopped", "--tag", "order", "--at", "1000"];
-    fails(&directory, &import(&below), &["up to 1000", "nothing was changed"]);
+    refuses(&directory, &import(&below), &["up to 1000", "nothing was changed"]);
     let done = ok(&directory, &store, watermark, &["tags", "import", "--from", by_name, "--source-stopped"])?;
     assert_eq!(cells(&done, 1), ["order", "1000", "1001", "created"], "{done}");
     assert_eq!(ok(&directory, &store, watermark, &["next", "order"])?, "1001\n");

@@ -14,29 +14,10 @@ use unalike_tests::PATIENCE;
 use unalike_tests::clock::FakeClock;
 use unalike_tests::mariadb::MariaDb;
 use unalike_tests::redis::{Persistence, Redis};
-use unalike_tests::server::{Answer, Client, Ran, Server, run};
+use unalike_tests::server::{Answer, Client, Server, name_of, ok, refuses, run};
 use unalike_tests::zookeeper::Zookeeper;
 
 const FLAKES: &str = "/v1/snowflakes/default/ids";
-
-/// Runs it where it must succeed; what it printed.
-fn ok(directory: &TempDir, arguments: &[&str]) -> anyhow::Result<String> {
-    let ran = run(directory.path(), arguments.iter().copied())?;
-    ensure!(ran.code == Some(0), "{arguments:?}: {ran:?}");
-    Ok(ran.stdout)
-}
-
-/// Runs it where it must fail, and name all of these in the reason.
-#[track_caller]
-fn fails(directory: &TempDir, arguments: &[&str], named: &[&str]) -> Ran {
-    let ran = run(directory.path(), arguments.iter().copied()).unwrap();
-    assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), ""), "{arguments:?}: {ran:?}");
-    for word in named {
-        assert!(ran.stderr.contains(word), "{arguments:?} does not say {word:?}: {}", ran.stderr);
-    }
-    assert!(!ran.stderr.contains("secret") && !ran.stderr.contains("panicked"), "{}", ran.stderr);
-    ran
-}
 
 /// A server with these flags in this directory.
 fn serve(directory: &Arc<TempDir>, flags: &[&str]) -> anyhow::Result<Server> {
@@ -57,7 +38,7 @@ struct Listed {
 
 /// What the listing with these settings shows.
 fn listed(directory: &TempDir, settings: &[&str]) -> anyhow::Result<Vec<Listed>> {
-    let text = ok(directory, &[settings, &["leases", "list"]].concat())?;
+    let text = ok(directory.path(), &[settings, &["leases", "list"]].concat());
     let mut lines = text.lines();
     let titles: Vec<_> = lines.next().unwrap_or_default().split_whitespace().collect();
     assert_eq!(titles, ["NAMESPACE", "WORKER", "HOLDER", "FROM", "UNTIL", "STATE", "GRANT"]);
@@ -147,8 +128,8 @@ fn leases_are_listed_with_who_holds_them_and_until_when() -> anyhow::Result<()> 
     assert_eq!(lease.holder, format!("{}/{address}", host_name()));
     assert!(lease.from < lease.until && lease.until.ends_with('Z') && lease.until.len() == 24, "{lease:?}");
     assert!(lease.grant.len() == 32 && lease.grant.bytes().all(|byte| byte.is_ascii_hexdigit()), "{lease:?}");
-    assert_eq!(ok(&directory, &[&leases[..], &["leases", "list", "web"]].concat())?.lines().count(), 2);
-    assert_eq!(ok(&directory, &[&leases[..], &["leases", "list", "nobody"]].concat())?.lines().count(), 1);
+    assert_eq!(ok(directory.path(), &[&leases[..], &["leases", "list", "web"]].concat()).lines().count(), 2);
+    assert_eq!(ok(directory.path(), &[&leases[..], &["leases", "list", "nobody"]].concat()).lines().count(), 1);
     // The store of the sequences has none of them.
     assert_eq!(listed(&directory, &[])?, []);
 
@@ -156,7 +137,7 @@ fn leases_are_listed_with_who_holds_them_and_until_when() -> anyhow::Result<()> 
     ensure!(server.sigterm()?.success(), "it ends as it should");
     assert!(listed(&directory, &leases)?.iter().all(|lease| lease.state == "ended"));
     // A command is known by its process, and a lease that was given back is no one's.
-    ok(&directory, &[&leases[..], &["next", "default", "--snowflake"]].concat())?;
+    ok(directory.path(), &[&leases[..], &["next", "default", "--snowflake"]].concat());
     let ended = listed(&directory, &leases)?;
     let commands: Vec<_> = ended.iter().filter(|lease| lease.holder != running[0].holder).collect();
     let [command] = &commands[..] else { anyhow::bail!("{ended:?}") };
@@ -210,9 +191,9 @@ fn a_lease_that_the_operator_releases_runs_out_and_ids_go_on() -> anyhow::Result
     let server = serve(&directory, &["--config", "unalike.toml"])?;
     let client = server.client();
     let worker = worker_of(client.ids(FLAKES)?[0]);
-    fails(&directory, &["leases", "release", "default", "1023"], &["1023", "never leased", "unalike leases list"]);
-    fails(&directory, &["leases", "release", "nobody", "1"], &["\"nobody\"", "never leased"]);
-    let said = ok(&directory, &["leases", "release", "default", &worker.to_string()])?;
+    refuses(&directory, &["leases", "release", "default", "1023"], &["1023", "never leased", "unalike leases list"]);
+    refuses(&directory, &["leases", "release", "nobody", "1"], &["\"nobody\"", "never leased"]);
+    let said = ok(directory.path(), &["leases", "release", "default", &worker.to_string()]);
     let lease = listed(&directory, &[])?.swap_remove(0);
     assert_eq!((lease.worker, lease.state.as_str()), (worker, "extension forbidden"));
     for word in [&format!("worker {worker}"), &lease.until, &lease.holder] {
@@ -236,7 +217,7 @@ fn a_lease_that_the_operator_releases_runs_out_and_ids_go_on() -> anyhow::Result
         }
     }
     assert!(has_trouble(&client, "lost")?);
-    let said = ok(&directory, &["leases", "release", "default", &worker.to_string()])?;
+    let said = ok(directory.path(), &["leases", "release", "default", &worker.to_string()]);
     assert!(said.contains("ended at"), "{said}");
     Ok(())
 }
@@ -251,8 +232,8 @@ fn without_leases_there_are_sequences_alone() -> anyhow::Result<()> {
     assert_eq!((answer.status, answer.problem()?.as_str()), (500, "leases-missing"));
     assert!(answer.body.contains("--leases sqlite://PATH"), "{answer:?}");
     assert_eq!(client.get("/health/ready")?.status, 200, "it was not in use");
-    fails(&directory, &["--leases", "none", "leases", "list"], &["--leases URL"]);
-    fails(&directory, &["--leases", "none", "next", "default", "--snowflake"], &["--leases sqlite://PATH"]);
+    refuses(&directory, &["--leases", "none", "leases", "list"], &["--leases URL"]);
+    refuses(&directory, &["--leases", "none", "next", "default", "--snowflake"], &["--leases sqlite://PATH"]);
     Ok(())
 }
 
@@ -273,7 +254,7 @@ fn what_makes_no_sense_is_refused_with_what_to_write() -> anyhow::Result<()> {
         (&["--lease-horizon-max-ms", "1000"], &["horizon_ms of 60000", "lease_horizon_max_ms, 1000"]),
         (&["--lease-skew-max-ms", "3600001"], &["lease_skew_max_ms is 3600001"]),
     ] {
-        fails(&directory, &[flags, &next].concat(), named);
+        refuses(&directory, &[flags, &next].concat(), named);
     }
     for flags in [["--worker", "first"], ["--worker", "-1"], ["--unsafe-static-worker=perhaps", "next"]] {
         let ran = run(directory.path(), flags.into_iter().chain(next))?;
@@ -285,11 +266,11 @@ fn what_makes_no_sense_is_refused_with_what_to_write() -> anyhow::Result<()> {
         ("default", &["--layout", "loof"], &["loof", "leaf"]),
         ("nobody", &[], &["nobody", "--layout"]),
     ] {
-        fails(&directory, &[&["leases", "init", namespace], more].concat(), named);
+        refuses(&directory, &[&["leases", "init", namespace], more].concat(), named);
     }
     assert!(!directory.path().join("unalike.sqlite").exists(), "a mistake creates no file");
     let missing = [&["--leases", "sqlite://missing/leases.sqlite"], &next[..]].concat();
-    fails(&directory, &missing, &["missing/leases.sqlite", "does not exist", "--leases"]);
+    refuses(&directory, &missing, &["missing/leases.sqlite", "does not exist", "--leases"]);
     Ok(())
 }
 
@@ -496,14 +477,16 @@ fn mysql_alone_gives_sequences_and_snowflakes() -> anyhow::Result<()> {
     let settings = ["--store", url.as_str()];
     let leases = listed(&directory, &settings)?;
     assert_eq!(leases.iter().map(|lease| lease.worker).collect::<Vec<_>>(), [worker_of(id)]);
-    assert_eq!(ok(&directory, &[&settings[..], &["next", "default", "--snowflake"]].concat())?.lines().count(), 1);
-    let said =
-        ok(&directory, &[&settings[..], &["leases", "release", "default", &leases[0].worker.to_string()]].concat())?;
+    assert_eq!(ok(directory.path(), &[&settings[..], &["next", "default", "--snowflake"]].concat()).lines().count(), 1);
+    let said = ok(
+        directory.path(),
+        &[&settings[..], &["leases", "release", "default", &leases[0].worker.to_string()]].concat(),
+    );
     assert!(said.contains(&leases[0].holder), "{said}");
 
     // Leases of sequences in a file.
     let settings = ["--leases", url.as_str()];
-    let other = ok(&directory, &[&settings[..], &["next", "default", "--snowflake"]].concat())?;
+    let other = ok(directory.path(), &[&settings[..], &["next", "default", "--snowflake"]].concat());
     assert_eq!(other.lines().count(), 1);
     assert!(listed(&directory, &settings)?.len() >= 2);
     assert_eq!(listed(&directory, &[])?, [], "none in the file");
@@ -515,8 +498,8 @@ fn a_command_for_sequences_makes_no_tables_of_leases() -> anyhow::Result<()> {
     let mariadb = MariaDb::shared()?;
     let url = mariadb.database()?;
     let directory = TempDir::new()?;
-    ok(&directory, &["--store", &url, "next", "order"])?;
-    let tables = mariadb.sql(url.rsplit('/').next().unwrap(), "SHOW TABLES LIKE '%lease%'")?;
+    ok(directory.path(), &["--store", &url, "next", "order"]);
+    let tables = mariadb.sql(name_of(&url), "SHOW TABLES LIKE '%lease%'")?;
     assert_eq!(tables, "");
     Ok(())
 }
@@ -525,9 +508,9 @@ fn a_command_for_sequences_makes_no_tables_of_leases() -> anyhow::Result<()> {
 fn a_database_without_tables_of_leases_serves_sequences_until_they_are_made() -> anyhow::Result<()> {
     let mariadb = MariaDb::shared()?;
     let url = mariadb.database()?;
-    let database = url.rsplit('/').next().unwrap();
+    let database = name_of(&url);
     let directory = Arc::new(TempDir::new()?);
-    let schema = ok(&directory, &["--store", &url, "schema", "--user", "ids"])?;
+    let schema = ok(directory.path(), &["--store", &url, "schema", "--user", "ids"]);
     let statements = |is_wanted: fn(&str) -> bool| -> String {
         schema
             .split(";\n")
@@ -593,7 +576,7 @@ fn leases_in_redis_need_a_backing_store_and_use_it() -> anyhow::Result<()> {
     );
     // The sequences are not the watermark's, and the leases not the sequences'.
     assert!(directory.path().join("unalike.sqlite").exists() && directory.path().join("backing.sqlite").exists());
-    assert!(ok(&directory, &["--store", "sqlite://backing.sqlite", "next", "order"])?.starts_with("1\n"));
+    assert!(ok(directory.path(), &["--store", "sqlite://backing.sqlite", "next", "order"]).starts_with("1\n"));
 
     // A Redis that lost all costs a wait and repeats nothing.
     redis.kill9()?;
@@ -609,7 +592,7 @@ fn leases_in_redis_need_a_backing_store_and_use_it() -> anyhow::Result<()> {
     server.restart()?;
     assert_eq!(server.client().get("/v1/sequences/order/ids")?.status, 200);
     assert_eq!(server.client().get(FLAKES)?.status, 503);
-    fails(&directory, &[&settings[..], &["leases", "init", "default"]].concat(), &["first use", "--backing none"]);
+    refuses(&directory, &[&settings[..], &["leases", "init", "default"]].concat(), &["first use", "--backing none"]);
     Ok(())
 }
 
@@ -647,9 +630,9 @@ fn leases_in_redis_alone_are_begun_by_command_or_after_a_quarantine() -> anyhow:
     let redis = Redis::start(Persistence::AofAlways)?;
     let (url, directory) = (redis.url(0, ""), Arc::new(TempDir::new()?));
     let settings = ["--leases", &url, "--backing", "none", "--lease-horizon-max-ms", "60000"];
-    let said = ok(&directory, &[&settings[..], &["leases", "init", "default"]].concat())?;
+    let said = ok(directory.path(), &[&settings[..], &["leases", "init", "default"]].concat());
     assert!(said.contains("\"default\""), "{said}");
-    let again = ok(&directory, &[&settings[..], &["leases", "init", "default"]].concat())?;
+    let again = ok(directory.path(), &[&settings[..], &["leases", "init", "default"]].concat());
     assert!(again.contains("nothing was changed"), "{again}");
     let server = serve(&directory, &settings)?;
     let client = server.client();
@@ -690,7 +673,7 @@ fn leases_in_zookeeper() -> anyhow::Result<()> {
     zookeeper.restart()?;
     let after = until(&client, FLAKES, |answer| answer.status == 200).ids()?;
     assert!(after[0] > *ids.last().unwrap(), "{after:?}");
-    fails(&directory, &["--store", url.as_str(), "next", "order"], &["ZooKeeper keeps leases", "--leases"]);
+    refuses(&directory, &["--store", url.as_str(), "next", "order"], &["ZooKeeper keeps leases", "--leases"]);
     Ok(())
 }
 
@@ -720,7 +703,8 @@ fn a_server_is_started_again_without_its_lease_store_by_its_local_copy() -> anyh
     assert!(other.code == Some(1) && other.stderr.contains("leases"), "{other:?}");
     // A command takes a lease of its own, and does without the directory.
     mariadb.restart()?;
-    let printed: u64 = ok(&directory, &[&flags[..], &["next", "default", "--snowflake"]].concat())?.trim().parse()?;
+    let printed: u64 =
+        ok(directory.path(), &[&flags[..], &["next", "default", "--snowflake"]].concat()).trim().parse()?;
     assert_ne!(worker_of(printed), worker);
     assert_eq!(listed(&directory, &flags)?.len(), 2, "the same worker through three restarts");
     Ok(())
@@ -731,13 +715,13 @@ fn a_static_worker_begins_by_command_and_goes_on_from_its_file() -> anyhow::Resu
     let directory = Arc::new(TempDir::new()?);
     let settings = ["--leases", "none", "--unsafe-static-worker", "--worker", "7", "--local-leases", "worker"];
     let with = |more: &[&'static str]| [&settings[..], more].concat();
-    fails(&directory, &with(&["next", "default", "--snowflake"]), &["unalike leases init", "default"]);
-    let said = ok(&directory, &with(&["leases", "init", "default"]))?;
+    refuses(&directory, &with(&["next", "default", "--snowflake"]), &["unalike leases init", "default"]);
+    let said = ok(directory.path(), &with(&["leases", "init", "default"]));
     assert!(said.contains("worker 7"), "{said}");
-    fails(&directory, &with(&["leases", "init", "default"]), &["default"]);
+    refuses(&directory, &with(&["leases", "init", "default"]), &["default"]);
     let mut ids: Vec<u64> = Vec::new();
     for _ in 0..3 {
-        let printed = ok(&directory, &with(&["next", "default", "--snowflake", "-n", "10"]))?;
+        let printed = ok(directory.path(), &with(&["next", "default", "--snowflake", "-n", "10"]));
         ids.extend(printed.lines().map(|id| id.parse::<u64>().unwrap()));
     }
     let mut server = serve(&directory, &settings)?;
@@ -750,22 +734,22 @@ fn a_static_worker_begins_by_command_and_goes_on_from_its_file() -> anyhow::Resu
     assert!(left > 1e9, "to the end of the layout, and not of the piece in hand: {left}");
     assert!(ids.is_sorted_by(|one, other| one < other) && ids.iter().all(|&id| worker_of(id) == 7), "{ids:?}");
     // Another process, another number, another layout.
-    fails(&directory, &with(&["next", "default", "--snowflake"]), &["worker"]);
+    refuses(&directory, &with(&["next", "default", "--snowflake"]), &["worker"]);
     server.kill9()?;
     // One that was not begun says how it is.
     std::fs::write(directory.path().join("unalike.toml"), "[snowflakes.web]\nlayout = \"twitter\"\n")?;
     let web = with(&["--config", "unalike.toml", "next", "web", "--snowflake"]);
-    fails(&directory, &web, &["unalike leases init NAMESPACE", "\"web\""]);
+    refuses(&directory, &web, &["unalike leases init NAMESPACE", "\"web\""]);
     let other = ["--leases", "none", "--unsafe-static-worker", "--worker", "8", "--local-leases", "worker"];
-    fails(&directory, &[&other[..], &["next", "default", "--snowflake"]].concat(), &["7", "8"]);
+    refuses(&directory, &[&other[..], &["next", "default", "--snowflake"]].concat(), &["7", "8"]);
     std::fs::write(directory.path().join("unalike.toml"), "[snowflakes.default]\nlayout = \"leaf\"\n")?;
-    fails(&directory, &with(&["--config", "unalike.toml", "next", "default", "--snowflake"]), &["layout"]);
+    refuses(&directory, &with(&["--config", "unalike.toml", "next", "default", "--snowflake"]), &["layout"]);
     let listed = listed(&directory, &settings)?;
     let [lease] = &listed[..] else { anyhow::bail!("{listed:?}") };
     assert_eq!(
         (lease.worker, lease.holder.as_str(), &lease.until[..4], lease.state.as_str()),
         (7, "-", "2080", "running")
     );
-    fails(&directory, &with(&["leases", "release", "default", "7"]), &["7", "stop its process"]);
+    refuses(&directory, &with(&["leases", "release", "default", "7"]), &["7", "stop its process"]);
     Ok(())
 }

@@ -22,7 +22,7 @@ use unalike_tests::clock::FakeClock;
 use unalike_tests::mariadb::MariaDb;
 use unalike_tests::proxy::Proxy;
 use unalike_tests::redis::{Persistence, Redis};
-use unalike_tests::server::{Answer, Client, Ran, Server, binary, run};
+use unalike_tests::server::{Answer, Client, Ran, Server, binary, name_of, run};
 use unalike_tests::zookeeper::{Zookeeper, raw};
 use zookeeper_client::{Acls, CreateMode};
 
@@ -48,11 +48,6 @@ const TINYID: &str = "CREATE TABLE tiny_id_info (id bigint(20) unsigned NOT NULL
 const LEAF: &str = "CREATE TABLE leaf_alloc (biz_tag varchar(128) COLLATE utf8mb4_bin NOT NULL DEFAULT '' PRIMARY KEY, \
     max_id bigint(20) NOT NULL DEFAULT '1', step int(11) NOT NULL, description varchar(256) DEFAULT NULL, \
     update_time timestamp NOT NULL DEFAULT CURRENT_TIMESTAMP ON UPDATE CURRENT_TIMESTAMP) ENGINE=InnoDB";
-
-/// The name of the database in its URL.
-fn name_of(url: &str) -> &str {
-    url.rsplit('/').next().unwrap()
-}
 
 /// A request as CosId's client sends it.
 fn cosid(client: &Client, method: &str, path: &str) -> anyhow::Result<Answer> {

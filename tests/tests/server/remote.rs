@@ -10,13 +10,14 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use unalike::{Clock as _, ID_MAX, Ids, Layout, Mode, SequenceOptions, SnowflakeOptions, SystemClock};
+use unalike::{ID_MAX, Ids, Layout, Mode, SequenceOptions, SnowflakeOptions};
 use unalike_remote::{RemoteLeases, RemoteOptions, RemoteStore};
 use unalike_storage::contract::{self, Fixture, SegmentFixture};
 use unalike_storage::{
     GrantId, LeaseAcquire, LeaseExtend, LeaseStore, SegmentStore, StoreError, TagCreation, TagOptions, TailRelease,
     sub_tag,
 };
+use unalike_tests::leases::now_ms;
 use unalike_tests::misdeeds::{Misdeed, misbehave};
 use unalike_tests::proxy::Proxy;
 use unalike_tests::server::{Client, Server};
@@ -74,10 +75,6 @@ impl SegmentFixture for OverOneFile {
 
 async fn connect(url: &str) -> Result<RemoteStore, StoreError> {
     RemoteStore::connect(RemoteOptions::from_url(url)?).await
-}
-
-fn now_ms() -> u64 {
-    SystemClock.now_ms()
 }
 
 /// Several servers as one address.

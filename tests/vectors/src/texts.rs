@@ -8,98 +8,18 @@ use crate::script::{File, Script, Seen};
 
 const NOTATIONS: [&str; 6] = ["decimal", "padded", "base36", "base62", "base32", "uuid"];
 
-/// Ids in all notations, in the order of [`NOTATIONS`], converted by other programs: JavaScript's `toString(36)`, and
-/// digit by digit for base 62, Crockford's base 32 and the bits of RFC 9562, section 5.8.
-const KNOWN: [(u64, [&str; 6]); 8] = [
-    (
-        1,
-        [
-            "1",
-            "0000000000000000001",
-            "0000000000001",
-            "00000000001",
-            "0000000000001",
-            "00000000-0000-8000-8900-000000000000",
-        ],
-    ),
-    (
-        31,
-        [
-            "31",
-            "0000000000000000031",
-            "000000000000v",
-            "0000000000V",
-            "000000000000Z",
-            "00000000-0000-8003-b900-000000000000",
-        ],
-    ),
-    (
-        1_000_000,
-        [
-            "1000000",
-            "0000000000001000000",
-            "000000000lfls",
-            "00000004C92",
-            "000000000YGJ0",
-            "00000000-001e-8848-8100-000000000000",
-        ],
-    ),
-    (
-        9_007_199_254_740_991,
-        [
-            "9007199254740991",
-            "0009007199254740991",
-            "002gosa7pa2gv",
-            "00fFgnDxSe7",
-            "007ZZZZZZZZZZ",
-            "003fffff-ffff-8fff-b900-000000000000",
-        ],
-    ),
-    (
-        9_007_199_254_740_993,
-        [
-            "9007199254740993",
-            "0009007199254740993",
-            "002gosa7pa2gx",
-            "00fFgnDxSe9",
-            "0080000000001",
-            "00400000-0000-8000-8900-000000000000",
-        ],
-    ),
-    (
-        1_541_815_603_606_036_480,
-        [
-            "1541815603606036480",
-            "1541815603606036480",
-            "0bppc0m3ju134",
-            "1ptWyK4WgZU",
-            "1ASD13XH1F800",
-            "2acb423e-c42f-8400-8100-000000000000",
-        ],
-    ),
-    (
-        175_928_847_299_117_063,
-        [
-            "175928847299117063",
-            "0175928847299117063",
-            "01c49kkphnxtz",
-            "0Czks0tP37X",
-            "04W86BB0G4007",
-            "04e20cb5-8204-8000-b900-000000000000",
-        ],
-    ),
-    (
-        ID_MAX,
-        [
-            "9223372036854775807",
-            "9223372036854775807",
-            "1y2p0ij32e8e7",
-            "AzL8n0Y58m7",
-            "7ZZZZZZZZZZZZ",
-            "ffffffff-ffff-8fff-b900-000000000000",
-        ],
-    ),
-];
+/// Ids in all notations, one a line in the order of [`NOTATIONS`], converted by other programs: JavaScript's
+/// `toString(36)`, and digit by digit for base 62, Crockford's base 32 and the bits of RFC 9562, section 5.8.
+const KNOWN: &str = "
+    1 0000000000000000001 0000000000001 00000000001 0000000000001 00000000-0000-8000-8900-000000000000
+    31 0000000000000000031 000000000000v 0000000000V 000000000000Z 00000000-0000-8003-b900-000000000000
+    1000000 0000000000001000000 000000000lfls 00000004C92 000000000YGJ0 00000000-001e-8848-8100-000000000000
+    9007199254740991 0009007199254740991 002gosa7pa2gv 00fFgnDxSe7 007ZZZZZZZZZZ 003fffff-ffff-8fff-b900-000000000000
+    9007199254740993 0009007199254740993 002gosa7pa2gx 00fFgnDxSe9 0080000000001 00400000-0000-8000-8900-000000000000
+    1541815603606036480 1541815603606036480 0bppc0m3ju134 1ptWyK4WgZU 1ASD13XH1F800 2acb423e-c42f-8400-8100-000000000000
+    175928847299117063 0175928847299117063 01c49kkphnxtz 0Czks0tP37X 04W86BB0G4007 04e20cb5-8204-8000-b900-000000000000
+    9223372036854775807 9223372036854775807 1y2p0ij32e8e7 AzL8n0Y58m7 7ZZZZZZZZZZZZ ffffffff-ffff-8fff-b900-000000000000
+";
 
 impl Script {
     fn encode(&mut self, id: u64, text: &str) -> Seen<'_> {
@@ -132,9 +52,11 @@ pub(crate) fn file() -> File {
     let mut file = File::new("formats");
     for (at, notation) in NOTATIONS.into_iter().enumerate() {
         file.vector(format!("{notation}: ids and their texts"), |script| {
-            for (id, texts) in &KNOWN {
-                script.encode(*id, notation).gives("converted by another program", &json!({ "ok": texts[at] }));
-                script.decode(texts[at], notation).gives("converted by another program", &json!({ "ok": int(*id) }));
+            for texts in KNOWN.trim().lines() {
+                let texts: Vec<&str> = texts.split_whitespace().collect();
+                let id = texts[0].parse().unwrap();
+                script.encode(id, notation).gives("converted by another program", &json!({ "ok": texts[at] }));
+                script.decode(texts[at], notation).gives("converted by another program", &json!({ "ok": int(id) }));
             }
             let mut id = 3;
             while id < ID_MAX / 100 {

@@ -14,7 +14,8 @@ use std::time::Duration;
 use tokio::runtime::{Handle, Runtime, RuntimeFlavor};
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
-use tokio::time::{Sleep, Timeout};
+use tokio::time::Sleep;
+use tokio::time::error::Elapsed;
 use unalike_storage::{Process, block_signals};
 
 use crate::{Error, ErrorKind};
@@ -92,15 +93,21 @@ impl Executor {
         self.own.block_on(work)
     }
 
-    /// What timers need that are made elsewhere, where a thread may be about to end.
-    pub(crate) fn timers(&self) -> Handle {
-        self.own.clone()
-    }
-
-    /// Gives a future up after this time. It may be awaited anywhere.
-    pub(crate) fn timeout<F: Future>(&self, limit: Duration, work: F) -> Timeout<F> {
-        let _timers = self.own.enter();
-        tokio::time::timeout(limit, work)
+    /// Gives a future up after this time, which begins when it is first polled. It may be made and awaited anywhere: a
+    /// thread that is about to end can begin no timer, but hand this to a task.
+    pub(crate) fn timeout<F: Future>(
+        &self,
+        limit: Duration,
+        work: F,
+    ) -> impl Future<Output = Result<F::Output, Elapsed>> + use<F> {
+        let own = self.own.clone();
+        async move {
+            let timeout = {
+                let _timers = own.enter();
+                tokio::time::timeout(limit, work)
+            };
+            timeout.await
+        }
     }
 
     /// Ends after this time. It may be awaited anywhere.

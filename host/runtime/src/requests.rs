@@ -140,18 +140,14 @@ impl Storage {
         self.executor.spawn(work.instrument(span));
     }
 
-    /// A request that is given up in time, which begins when it is first polled: by a task, as a thread that is about
-    /// to end can begin no timer.
+    /// A request that is given up in time.
     pub(crate) fn within_timeout<T, F>(&self, request: F) -> impl Future<Output = Result<T, StoreError>> + use<T, F>
     where
         F: Future<Output = Result<T, StoreError>>,
     {
-        let (limit, timers) = (self.request_timeout, self.executor.timers());
+        let limit = self.request_timeout;
+        let answer = self.executor.timeout(limit, request);
         async move {
-            let answer = {
-                let _timers = timers.enter();
-                tokio::time::timeout(limit, request)
-            };
             answer.await.unwrap_or_else(|_| {
                 let what = format!("no answer within {} ms", limit.as_millis());
                 Err(StoreError::outcome_unknown(what))

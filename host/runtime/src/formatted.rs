@@ -7,7 +7,9 @@
 
 use std::sync::Arc;
 
-use unalike_core::{FieldOrder, Format, ID_MAX, Issued, Layout, ReadError, Restart, SnowflakeOptions, WriteError};
+use unalike_core::{
+    FieldOrder, Format, ID_MAX, Issued, Layout, LayoutError, ReadError, Restart, SnowflakeOptions, WriteError,
+};
 use unalike_storage::{FormatOwner, sub_tag};
 
 use crate::{Batch, Error, ErrorKind, Ids, Sequence, SequenceOptions, Snowflake};
@@ -52,6 +54,43 @@ pub enum FormatMisfit {
     /// Only the numbers were asked for, and they repeat in each period: only the whole text is unique.
     #[error("its numbers start again in each period, so that only whole texts are unique, and no numbers are given")]
     NumbersRepeat,
+}
+
+/// Why a text shows no id of a generator.
+///
+/// ```
+/// use unalike::{Format, FormatOptions, Layout, Misread, Parts, issued_by};
+/// let format = Format::new(&FormatOptions { template: "{yyyyMMdd}-{id}", ..FormatOptions::default() })?;
+/// let id = Layout::TWITTER.pack(Parts { ticks: 1, worker: 0, sequence: 0 })?; // of 2010
+/// let issued = format.read(&format!("20261129-{id}"))?;
+/// assert_eq!(issued_by(Layout::TWITTER, issued), Err(Misread::Date));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Misread {
+    /// The format shows no id so.
+    #[error(transparent)]
+    Text(#[from] ReadError),
+    /// The layout has no such id.
+    #[error(transparent)]
+    Layout(#[from] LayoutError),
+    /// The date beside the id is another one than the layout's.
+    #[error("its date is not that of its id")]
+    Date,
+}
+
+/// What was read of a snowflake's id, with the tick of its layout (the one without a gene) for when it was issued.
+///
+/// # Errors
+/// [`Misread::Layout`], and [`Misread::Date`] for an id that was read beside another date.
+pub fn issued_by(layout: Layout, issued: Issued) -> Result<Issued, Misread> {
+    let ticks = layout.unpack(issued.id)?.ticks;
+    let tick = layout.tick_start_ms(ticks)..layout.tick_start_ms(ticks + 1);
+    if issued.issued_ms.as_ref().is_some_and(|span| !span.contains(&tick.start)) {
+        return Err(Misread::Date);
+    }
+    Ok(Issued { issued_ms: Some(tick), ..issued })
 }
 
 /// The ids of a tag or of a snowflake, as a [`Format`] shows them. Clone it freely.
@@ -334,22 +373,16 @@ impl Formatted {
         &self.format
     }
 
-    /// What a text says: [`Format::read`], and of a snowflake that the id is one of its layout, and of the text's date.
+    /// What a text says: [`Format::read`], and of a snowflake also what its [layout](issued_by) says.
     ///
     /// # Errors
-    /// As there.
-    pub fn read(&self, text: &str) -> Result<Issued, ReadError> {
-        let mut issued = self.format.read(text)?;
-        if let Source::Snowflake(snowflake) = &self.source {
-            let layout = snowflake.layout();
-            let ticks = layout.unpack(issued.id).map_err(|_| ReadError::Number { at: 0 })?.ticks;
-            let tick = layout.tick_start_ms(ticks)..layout.tick_start_ms(ticks + 1);
-            if issued.issued_ms.as_ref().is_some_and(|span| !span.contains(&tick.start)) {
-                return Err(ReadError::Date { at: 0 });
-            }
-            issued.issued_ms = Some(tick);
+    /// [`Misread`].
+    pub fn read(&self, text: &str) -> Result<Issued, Misread> {
+        let issued = self.format.read(text)?;
+        match &self.source {
+            Source::Snowflake(snowflake) => issued_by(snowflake.layout(), issued),
+            Source::Sequence(..) | Source::Periods(_) => Ok(issued),
         }
-        Ok(issued)
     }
 
     /// The next id as text. The shard key is given if the format [needs one](Format::needs_shard_key), and only then.

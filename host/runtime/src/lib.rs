@@ -76,7 +76,7 @@ pub mod wasi;
 pub use batch::{Batch, BatchIds};
 pub use clock::{Clock, SystemClock};
 pub use error::{Error, ErrorKind};
-pub use formatted::{FormatMisfit, Formatted, FormattedBatch};
+pub use formatted::{FormatMisfit, Formatted, FormattedBatch, Misread, issued_by};
 pub use ids::{Ids, IdsBuilder};
 pub use instance::Engine;
 pub use random_ids::RandomIds;

@@ -15,7 +15,7 @@ use anyhow::{bail, ensure};
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 use unalike::settings::{FormatSettings, RestartWord, Secrets, UtcOffset};
-use unalike::{Format, Issued, Layout, Restart, Text, TextError, decode};
+use unalike::{Format, Issued, Layout, Restart, Text, TextError, decode, issued_by};
 
 use crate::config::channels::{Channel, ChannelConfig};
 use crate::words::decimal;
@@ -170,22 +170,17 @@ impl IdFormat {
         let notation = notation.unwrap_or_else(|| self.notation());
         self.check(notation)?;
         let refused = |reason: &dyn fmt::Display| Refusal::Text { text: shortened(text), reason: reason.to_string() };
-        let mut issued = match notation.text() {
+        let issued = match notation.text() {
             None => self.format.read(text).map_err(|error| refused(&error))?,
             Some(notation) => {
                 let number = decode(text, notation).map_err(|error| refused(&error))?;
                 self.format.original(number).map_err(|error| refused(&error))?
             }
         };
-        if let Some(layout) = layout {
-            let parts = layout.unpack(issued.id).map_err(|error| refused(&error))?;
-            let (from_ms, until_ms) = (layout.tick_start_ms(parts.ticks), layout.tick_start_ms(parts.ticks + 1));
-            if issued.issued_ms.as_ref().is_some_and(|span| !span.contains(&from_ms)) {
-                return Err(refused(&"its date is not that of its id"));
-            }
-            issued.issued_ms = Some(from_ms..until_ms);
+        match layout {
+            Some(layout) => issued_by(layout, issued).map_err(|error| refused(&error)),
+            None => Ok(issued),
         }
-        Ok(issued)
     }
 
     /// Whether ids may be shown so.

@@ -271,9 +271,11 @@ impl StoreUrl {
     ///
     /// # Errors
     /// When it cannot be used.
-    pub async fn connect(&self, opening: &Opening, may_be_down: bool) -> Result<Arc<dyn OpenStore>, PlaceError> {
+    pub async fn connect(&self, opening: &Opening, may_be_down: bool) -> Result<Opened, PlaceError> {
         let failed = || format!("the store {self} cannot be opened");
-        let store = self.place()?.open(opening).await.because(failed)?;
+        let place = self.place()?;
+        let name = place.name()?;
+        let store = place.open(opening).await.because(failed)?;
         match store.connect().await {
             Ok(()) => {}
             // Its stripes are left out until it is there.
@@ -282,7 +284,7 @@ impl StoreUrl {
             }
             Err(error) => return Err(error).because(failed),
         }
-        Ok(store)
+        Ok(Opened { url: self.clone(), name, store })
     }
 }
 
@@ -321,15 +323,14 @@ impl OpenSet<'_> {
         }
         // At once: those that are silent are waited for together.
         let (opening, may_be_down) = (&self.opening, stores.only().is_none());
-        let names: Vec<_> = stores.iter().map(|url| url.place()?.name()).collect::<Result<_, _>>()?;
         let tried = join_all(stores.iter().map(|url| url.connect(opening, may_be_down))).await;
         let mut opened: Vec<Arc<dyn SegmentStore>> = Vec::new();
         let mut failed = None;
-        for ((url, name), store) in stores.iter().zip(names).zip(tried) {
-            match store {
-                Ok(store) => {
-                    opened.push(Arc::clone(&store) as _);
-                    self.open.push(Opened { url: url.clone(), name, store });
+        for tried in tried {
+            match tried {
+                Ok(one) => {
+                    opened.push(Arc::clone(&one.store) as _);
+                    self.open.push(one);
                 }
                 // Those after it that opened are to be closed.
                 Err(error) => failed = failed.or(Some(error)),
@@ -403,12 +404,12 @@ impl OpenSet<'_> {
     /// What backs a volatile store, opened unless it is open. One that may be down is tried again later.
     async fn backing(&mut self, may_be_down: bool) -> Result<Option<Arc<dyn SegmentStore>>, PlaceError> {
         let Some(url) = self.set.backing.filter(|url| !url.is_nothing()) else { return Ok(None) };
-        let name = url.place()?.name()?;
-        if let Some(store) = self.at(&name) {
+        if let Some(store) = self.at(&url.place()?.name()?) {
             return Ok(Some(Arc::clone(store) as _));
         }
-        let store = url.connect(&self.opening, may_be_down).await.because(|| "--backing".to_owned())?;
-        self.open.push(Opened { url: url.clone(), name, store: Arc::clone(&store) });
+        let opened = url.connect(&self.opening, may_be_down).await.because(|| "--backing".to_owned())?;
+        let store = Arc::clone(&opened.store) as _;
+        self.open.push(opened);
         Ok(Some(store))
     }
 }

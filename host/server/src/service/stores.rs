@@ -214,7 +214,7 @@ pub(crate) async fn open_one(url: &StoreUrl, may_begin: bool) -> anyhow::Result<
         preheats: false,
         limits: LeaseLimits::default(),
     };
-    Ok(url.connect(&opening, false).await?)
+    Ok(url.connect(&opening, false).await?.store)
 }
 
 /// How the configuration has stores opened.

@@ -137,6 +137,27 @@ unsafe fn place_of_handle<T>(pointer: *mut *mut T, name: &str) -> Result<Place<*
     Ok(place)
 }
 
+/// Opens a generator, and gives the caller a handle of it.
+///
+/// # Safety
+/// `ids` is null or open, and `place` is null or may be written to.
+unsafe fn open<G, H>(
+    ids: *const unalike_ids,
+    (place, name): (*mut *mut H, &str),
+    handle: fn(Handle<G>) -> H,
+    generator: impl FnOnce(&Host) -> Result<G, Failure>,
+) -> *mut unalike_error {
+    answer(|| {
+        // SAFETY: the caller's word.
+        let (place, ids) = unsafe { (place_of_handle(place, name)?, given(ids, "ids")?) };
+        let host = Arc::clone(&ids.0);
+        let generator = generator(&host)?;
+        // SAFETY: the caller's word.
+        unsafe { place.write(Box::into_raw(Box::new(handle(Handle { host, generator })))) };
+        Ok(())
+    })
+}
+
 /// The version of the library, such as `0.1.0`.
 #[unsafe(no_mangle)]
 pub extern "C" fn unalike_version() -> *const c_char {
@@ -265,19 +286,15 @@ pub unsafe extern "C" fn unalike_sequence_open(
     options: *const c_char,
     sequence: *mut *mut unalike_sequence,
 ) -> *mut unalike_error {
-    answer(|| {
-        // SAFETY: the caller's word.
-        let (place, ids) = unsafe { (place_of_handle(sequence, "sequence")?, given(ids, "ids")?) };
+    let open_sequence = |host: &Host| {
         // SAFETY: the caller's word.
         let (tag, sub, options) = unsafe {
             (text(tag, "tag")?, text_or_none(sub, "sub")?, text_or_none(options, "options")?.unwrap_or_default())
         };
-        let host = Arc::clone(&ids.0);
-        let generator = host.sequence(tag, sub, &SequenceOptionsText::read(options)?)?;
-        // SAFETY: the caller's word.
-        unsafe { place.write(Box::into_raw(Box::new(unalike_sequence(Handle { host, generator })))) };
-        Ok(())
-    })
+        host.sequence(tag, sub, &SequenceOptionsText::read(options)?)
+    };
+    // SAFETY: the caller's word.
+    unsafe { open(ids, (sequence, "sequence"), unalike_sequence, open_sequence) }
 }
 
 /// Opens the snowflake generator of a lease namespace. `options` is a JSON object: `{"layout": "twitter"}`, and some of
@@ -292,17 +309,13 @@ pub unsafe extern "C" fn unalike_snowflake_open(
     options: *const c_char,
     snowflake: *mut *mut unalike_snowflake,
 ) -> *mut unalike_error {
-    answer(|| {
-        // SAFETY: the caller's word.
-        let (place, ids) = unsafe { (place_of_handle(snowflake, "snowflake")?, given(ids, "ids")?) };
+    let open_snowflake = |host: &Host| {
         // SAFETY: the caller's word.
         let (namespace, options) = unsafe { (text(namespace, "namespace")?, text(options, "options")?) };
-        let host = Arc::clone(&ids.0);
-        let generator = host.snowflake(namespace, &SnowflakeOptionsText::read(options)?)?;
-        // SAFETY: the caller's word.
-        unsafe { place.write(Box::into_raw(Box::new(unalike_snowflake(Handle { host, generator })))) };
-        Ok(())
-    })
+        host.snowflake(namespace, &SnowflakeOptionsText::read(options)?)
+    };
+    // SAFETY: the caller's word.
+    unsafe { open(ids, (snowflake, "snowflake"), unalike_snowflake, open_snowflake) }
 }
 
 /// Opens the ids of a tag or, unless `sub` is `NULL`, of its sub-key, as a format shows them. `format` is a JSON object
@@ -321,20 +334,15 @@ pub unsafe extern "C" fn unalike_formatted_open(
     options: *const c_char,
     formatted: *mut *mut unalike_formatted,
 ) -> *mut unalike_error {
-    answer(|| {
-        // SAFETY: the caller's word.
-        let (place, ids) = unsafe { (place_of_handle(formatted, "formatted")?, given(ids, "ids")?) };
+    let open_formatted = |host: &Host| {
         // SAFETY: the caller's word.
         let (tag, sub, format) = unsafe { (text(tag, "tag")?, text_or_none(sub, "sub")?, text(format, "format")?) };
         // SAFETY: the caller's word.
         let options = unsafe { text_or_none(options, "options")? }.unwrap_or_default();
-        let (format, options) = (read_format(format)?, SequenceOptionsText::read(options)?);
-        let host = Arc::clone(&ids.0);
-        let generator = host.formatted(tag, sub, &format, &options)?;
-        // SAFETY: the caller's word.
-        unsafe { place.write(Box::into_raw(Box::new(unalike_formatted(Handle { host, generator })))) };
-        Ok(())
-    })
+        host.formatted(tag, sub, &read_format(format)?, &SequenceOptionsText::read(options)?)
+    };
+    // SAFETY: the caller's word.
+    unsafe { open(ids, (formatted, "formatted"), unalike_formatted, open_formatted) }
 }
 
 /// Opens the ids of a lease namespace as a format shows them. `format` is as in `unalike_formatted_open`, without
@@ -350,19 +358,14 @@ pub unsafe extern "C" fn unalike_formatted_snowflake_open(
     options: *const c_char,
     formatted: *mut *mut unalike_formatted,
 ) -> *mut unalike_error {
-    answer(|| {
-        // SAFETY: the caller's word.
-        let (place, ids) = unsafe { (place_of_handle(formatted, "formatted")?, given(ids, "ids")?) };
+    let open_formatted = |host: &Host| {
         // SAFETY: the caller's word.
         let (namespace, format, options) =
             unsafe { (text(namespace, "namespace")?, text(format, "format")?, text(options, "options")?) };
-        let (format, options) = (read_format(format)?, SnowflakeOptionsText::read(options)?);
-        let host = Arc::clone(&ids.0);
-        let generator = host.formatted_snowflake(namespace, &format, &options)?;
-        // SAFETY: the caller's word.
-        unsafe { place.write(Box::into_raw(Box::new(unalike_formatted(Handle { host, generator })))) };
-        Ok(())
-    })
+        host.formatted_snowflake(namespace, &read_format(format)?, &SnowflakeOptionsText::read(options)?)
+    };
+    // SAFETY: the caller's word.
+    unsafe { open(ids, (formatted, "formatted"), unalike_formatted, open_formatted) }
 }
 
 /// Frees what `unalike_formatted_open` or `unalike_formatted_snowflake_open` gave; `NULL` is none.

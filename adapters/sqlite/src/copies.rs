@@ -24,11 +24,11 @@ mod linux {
     use std::os::unix::ffi::OsStrExt as _;
     use std::os::unix::fs::MetadataExt as _;
     use std::path::Path;
-    use std::sync::{Mutex, PoisonError};
+    use std::sync::Mutex;
 
     use rustix::fs::{MemfdFlags, memfd_create};
     use rustix::io::Errno;
-    use unalike_storage::StoreError;
+    use unalike_storage::{StoreError, lock};
 
     /// So much of a file's name is told, from its end: the kernel takes 249 bytes for all.
     const NAME_MAX_BYTES: usize = 150;
@@ -66,7 +66,7 @@ mod linux {
                 StoreError::unavailable(what).with_source(error)
             };
             {
-                let mut marked = MARKED.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut marked = lock(&MARKED);
                 if let Some(known) = marked.get_mut(&name) {
                     known.count += 1;
                 } else {
@@ -76,27 +76,24 @@ mod linux {
             }
             let mark = Self { name: Mutex::new(Some(name.clone())) };
             // After it was marked: of two copies that open the file at once, one sees the other's.
-            match is_marked_by_another(&name, copy.as_bytes()) {
+            let error = match is_marked_by_another(&name, copy.as_bytes()) {
                 Ok(false) => return Ok(mark),
-                Ok(true) => {}
-                Err(error) => {
-                    mark.remove();
-                    return Err(unseen(error));
-                }
-            }
+                Ok(true) => StoreError::refused(format!(
+                    "{} is open in this process already, by another copy of this library. Copies of SQLite in one process do \
+                     not see each other's locks, so both would grant the same numbers: load one copy of the library, or \
+                     close the store in the other one first",
+                    file.display()
+                )),
+                Err(error) => unseen(error),
+            };
             mark.remove();
-            Err(StoreError::refused(format!(
-                "{} is open in this process already, by another copy of this library. Copies of SQLite in one process do not \
-                 see each other's locks, so both would grant the same numbers: load one copy of the library, or close the \
-                 store in the other one first",
-                file.display()
-            )))
+            Err(error)
         }
 
         /// After the last connection was closed.
         pub(crate) fn remove(&self) {
-            let Some(name) = self.name.lock().unwrap_or_else(PoisonError::into_inner).take() else { return };
-            let mut marked = MARKED.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some(name) = lock(&self.name).take() else { return };
+            let mut marked = lock(&MARKED);
             if let Some(known) = marked.get_mut(&name) {
                 known.count -= 1;
                 if known.count == 0 {

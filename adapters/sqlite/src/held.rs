@@ -16,11 +16,11 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, OnceLock};
 
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions as _, Connection as _, SqliteConnection};
-use unalike_storage::{Openings, StoreError};
+use unalike_storage::{Openings, StoreError, lock};
 
 use crate::copies::Mark;
 use crate::error::open_error;
@@ -97,7 +97,7 @@ impl Held {
                 return Err(error);
             }
         };
-        *self.anchor.lock().unwrap_or_else(PoisonError::into_inner) = Some(anchor);
+        *lock(&self.anchor) = Some(anchor);
         let held = self.files.get_or_init(|| files);
         assert_eq!(*held, files, "a store is opened once");
         Ok(())
@@ -122,7 +122,7 @@ impl Held {
     pub(crate) async fn close(&self) {
         self.is_closed.store(true, Ordering::Release);
         let mut has_closed = self.has_closed.lock().await;
-        let anchor = self.anchor.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let anchor = lock(&self.anchor).take();
         if let Some(anchor) = anchor {
             // What it held is on the disk already.
             let _ = anchor.close().await;

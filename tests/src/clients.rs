@@ -4,12 +4,12 @@ use std::io::{BufRead, BufReader, Read};
 use std::ops::Range;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
-use unalike_storage::SegmentStore;
+use unalike_storage::{SegmentStore, lock};
 
 use crate::PATIENCE;
 
@@ -183,10 +183,6 @@ impl Drop for Clients {
             let _ = child.wait();
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Checks that no number was granted twice. Strides are all the same.

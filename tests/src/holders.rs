@@ -10,7 +10,7 @@ use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::str::{FromStr, Split};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -19,7 +19,7 @@ use unalike::{ClockPolicy, Error, FieldOrder, Layout, LayoutFields, SnowflakeOpt
 use unalike_mysql::{MysqlLeases, MysqlOptions};
 use unalike_redis::{Backing, RedisLeases, RedisOptions};
 use unalike_sqlite::{SqliteOptions, SqliteStore};
-use unalike_storage::{GrantId, Lease, LeaseLimits, LeaseStore, StoreError};
+use unalike_storage::{GrantId, Lease, LeaseLimits, LeaseStore, StoreError, lock};
 use unalike_zookeeper::{ZookeeperLeases, ZookeeperOptions};
 
 use crate::PATIENCE;
@@ -493,10 +493,6 @@ fn next<T: FromStr<Err: std::error::Error + Send + Sync + 'static>>(words: &mut 
 
 /// What one process said from its start to its end.
 type Record = Arc<Mutex<Vec<Said>>>;
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// All holders of one namespace that there ever were.
 #[derive(Debug)]

@@ -41,6 +41,15 @@ pub mod zookeeper;
 /// How long a test waits for what must happen, on a busy machine too. What has not happened by then never will.
 pub const PATIENCE: std::time::Duration = std::time::Duration::from_secs(90);
 
+/// Waits until something holds.
+pub async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
+    let deadline = std::time::Instant::now() + PATIENCE;
+    while !holds().await {
+        assert!(std::time::Instant::now() < deadline, "{what}: it does not come to be so");
+        tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+    }
+}
+
 /// The code in the README, compiled.
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]

@@ -14,13 +14,13 @@ use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 use unalike::{Ids, Sequence, SequenceOptions, StepPolicy};
 use unalike_mysql::{MysqlOptions, MysqlStore};
 use unalike_postgres::{PostgresOptions, PostgresStore};
-use unalike_storage::{Mode, Segment, SegmentStore, StoreError, TagOptions};
+use unalike_storage::{Mode, Segment, SegmentStore, StoreError, TagOptions, with_causes};
 
-use crate::PATIENCE;
 use crate::mariadb::MariaDb;
 use crate::postgres::Postgres;
 use crate::proxy::Proxy;
-use crate::refusals::{at_last, said};
+use crate::refusals::at_last;
+use crate::{PATIENCE, until};
 
 /// Worth a retry, may have granted, the caller's fault.
 pub type Judgement = (bool, bool, bool);
@@ -43,16 +43,8 @@ pub fn judge<T: Debug>(answer: Result<T, StoreError>, judgement: Judgement, word
     };
     let judged = (error.is_retryable(), error.may_have_granted(), error.is_callers_fault());
     assert_eq!(judged, judgement, "{error:?}");
-    assert!(said(&error).contains(words), "{words:?} is not in {:?}", said(&error));
-}
-
-/// Waits until something holds.
-pub async fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !holds() {
-        assert!(Instant::now() < deadline, "{what}: it does not come to be so");
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    let said = with_causes(&error);
+    assert!(said.contains(words), "{words:?} is not in {said:?}");
 }
 
 /// Grants until one succeeds, which a store that recovers by itself does soon. All failures must be worth a retry.
@@ -237,7 +229,7 @@ pub async fn lock_row<D: Database>(url: &str, tag: &str) -> D::Connection {
 
 /// Waits until so many statements wait for a lock.
 pub async fn until_waiting(server: &impl Database, count: usize) {
-    until("statements wait for a lock", || server.waiting().len() == count).await;
+    until("statements wait for a lock", async || server.waiting().len() == count).await;
 }
 
 /// The server starts again while a store has idle connections: one request fails at most, with these words for its
@@ -489,7 +481,7 @@ impl Load {
     /// Waits until the next requests of everybody were served: nothing is stuck.
     async fn until_served(&self) {
         let from = self.served.load(Ordering::SeqCst);
-        until(&format!("{} is served", self.tag), || self.served.load(Ordering::SeqCst) >= from + 20).await;
+        until(&format!("{} is served", self.tag), async || self.served.load(Ordering::SeqCst) >= from + 20).await;
     }
 }
 

@@ -1,10 +1,8 @@
 //! What a store refuses: never a failure that passes by itself, and never for one request alone.
 
-use std::error::Error;
-use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
-use unalike_storage::StoreError;
+use unalike_storage::{StoreError, with_causes};
 
 use crate::PATIENCE;
 
@@ -24,22 +22,10 @@ pub fn refused_or_damaged<T>(answer: Result<T, StoreError>, words: &[&str]) {
 fn told<T>(answer: Result<T, StoreError>, words: &[&str], is_kind: impl Fn(&StoreError) -> bool) {
     let Err(error) = answer else { panic!("it must be refused") };
     assert!(is_kind(&error), "another kind: {error:?}");
-    let said = said(&error);
+    let said = with_causes(&error);
     for word in words {
         assert!(said.contains(word), "{word:?} is not in: {said}");
     }
-}
-
-/// An error and all its causes, in words.
-#[must_use]
-pub fn said(error: &StoreError) -> String {
-    let mut said = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        write!(said, ": {error}").unwrap();
-        cause = error.source();
-    }
-    said
 }
 
 /// The answer of a request, once it is not that of a connection that broke or of a server that is not there yet.

@@ -19,7 +19,7 @@ use zookeeper_client::Client;
 
 use crate::PATIENCE;
 use crate::shared::{Directory, Shared, once, unique_name};
-use crate::{process, redis};
+use crate::{process, redis, until};
 
 /// What to do when the server's programs are not there.
 const INSTALL: &str = "install ZooKeeper: apt-get install zookeeper";
@@ -268,15 +268,6 @@ pub async fn open(port: u16, rest: &str) -> ZookeeperLeases {
 /// A client of the tests' own, for a look at the nodes, and worse.
 pub async fn raw(port: u16) -> Client {
     Client::connect(&format!("127.0.0.1:{port}")).await.unwrap()
-}
-
-/// Waits until something holds.
-pub async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !holds().await {
-        assert!(Instant::now() < deadline, "{what}: it does not come to be so");
-        tokio::time::sleep(Duration::from_millis(2)).await;
-    }
 }
 
 /// Waits until this machine's clock, which is the server's, has come there.

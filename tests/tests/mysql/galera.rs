@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 
 use tokio::task::JoinHandle;
 use unalike_mysql::{MysqlLeases, MysqlOptions, MysqlStore};
-use unalike_storage::{Lease, Segment, SegmentStore as _, StoreError, Stripe};
+use unalike_storage::{Lease, Segment, SegmentStore as _, StoreError, Stripe, with_causes};
 use unalike_tests::PATIENCE;
 use unalike_tests::galera::Galera;
 use unalike_tests::leases::assert_disjoint;
 use unalike_tests::mysql_leases::Holder;
-use unalike_tests::refusals::{at_last, said};
+use unalike_tests::refusals::at_last;
 
 /// The nodes of a cluster.
 const NODES: [usize; 3] = [0, 1, 2];
@@ -126,7 +126,7 @@ impl Programs {
                         Err(error) => {
                             assert!(error.is_retryable(), "{parameters}: {error:?}");
                             let kind = if error.may_have_granted() { "unknown: " } else { "" };
-                            *drawn.errors.entry(format!("{kind}{}", said(&error))).or_default() += 1;
+                            *drawn.errors.entry(format!("{kind}{}", with_causes(&error))).or_default() += 1;
                             tokio::time::sleep(Duration::from_millis(5)).await;
                         }
                     }
@@ -236,9 +236,9 @@ async fn cut_off(cluster: &Galera, database: &str, granted: &Granted) {
     cluster.wait_for_status(2, "wsrep_cluster_status", "non-Primary").unwrap();
     for _ in 0..3 {
         let error = store.allocate("order", 10, 0).await.unwrap_err();
-        assert!(error.is_retryable() && said(&error).contains("WSREP has not yet prepared node"), "{error:?}");
+        assert!(error.is_retryable() && with_causes(&error).contains("WSREP has not yet prepared node"), "{error:?}");
         let error = try_open(&url, VOUCHED).await.unwrap_err();
-        assert!(error.is_retryable() && said(&error).contains("WSREP has not yet prepared node"), "{error:?}");
+        assert!(error.is_retryable() && with_causes(&error).contains("WSREP has not yet prepared node"), "{error:?}");
     }
     let other = open(&cluster.url(0, database), VOUCHED).await;
     granted.add(allocate_at_last(&other).await);

@@ -12,12 +12,12 @@ use sqlx::{Connection as _, Executor as _};
 use unalike::{Ids, Snowflake, SnowflakeOptions};
 use unalike_mysql::{MysqlLeases, MysqlOptions};
 use unalike_storage::{Layout, Lease, LeaseLimits, LeaseStore as _, StoreError};
-use unalike_tests::PATIENCE;
 use unalike_tests::leases::{assert_disjoint, now_ms};
 use unalike_tests::mariadb::MariaDb;
 use unalike_tests::mysql_leases::Holder;
-use unalike_tests::outages::{Database as _, until};
+use unalike_tests::outages::Database as _;
 use unalike_tests::proxy::Proxy;
+use unalike_tests::{PATIENCE, until};
 
 /// Worth a retry, may have granted.
 type Judgement = (bool, bool);
@@ -244,7 +244,7 @@ async fn of_two_layouts_that_come_to_a_new_namespace_at_once_one_is_refused() {
             tokio::spawn(async move { (holder.acquire(60_000).await, layout) })
         })
         .collect();
-    until("both wait", || server.waiting().len() == 2).await;
+    until("both wait", async || server.waiting().len() == 2).await;
     drop(held);
     let (mut granted, mut refused) = (Vec::new(), Vec::new());
     for answer in binding {
@@ -266,14 +266,14 @@ async fn a_worker_that_is_prolonged_while_it_is_chosen_is_not_granted() {
     let leases = connect(&url, "").await;
     let old = Holder { layout: Holder::one_worker(), ..Holder::new(&leases, "default", "old") };
     let lease = old.acquire(5).await.unwrap();
-    until("its lease has ended", || now_ms() > lease.valid_until_ms).await;
+    until("its lease has ended", async || now_ms() > lease.valid_until_ms).await;
     // Somebody has the worker's row in hand when it is chosen, and prolongs it then.
     let mut held = lock(&url, LOCK_LEASES).await;
     let taking = tokio::spawn({
         let new = Holder { holder: "new".to_owned(), ..old.clone() };
         async move { new.acquire(60_000).await }
     });
-    until("it is chosen", || server.waiting().len() == 1).await;
+    until("it is chosen", async || server.waiting().len() == 1).await;
     held.execute("UPDATE unalike_lease SET valid_until_ms = valid_until_ms + 60000").await.unwrap();
     held.execute("COMMIT").await.unwrap();
     judge(taking.await.unwrap(), UNAVAILABLE, "try again");
@@ -307,7 +307,7 @@ async fn what_became_of_a_lease_while_a_request_waited_is_heeded() {
                     }
                 }
             });
-            until("it waits", || server.waiting().len() == 1).await;
+            until("it waits", async || server.waiting().len() == 1).await;
             held.execute(change).await.unwrap();
             held.execute("COMMIT").await.unwrap();
             let row = server.sql(
@@ -348,7 +348,7 @@ async fn a_deadlock_grants_nothing_and_is_worth_a_retry() {
     let leases = connect(&url, "").await;
     let holder = Holder { layout: Holder::one_worker(), ..Holder::new(&leases, "default", "host") };
     let lease = holder.acquire(5).await.unwrap();
-    until("its lease has ended", || now_ms() > lease.valid_until_ms).await;
+    until("its lease has ended", async || now_ms() > lease.valid_until_ms).await;
     let heavy =
         "CREATE TABLE heavy (id INT PRIMARY KEY AUTO_INCREMENT); INSERT INTO heavy SELECT seq FROM seq_1_to_1000";
     server.sql(database, heavy).unwrap();
@@ -359,7 +359,7 @@ async fn a_deadlock_grants_nothing_and_is_worth_a_retry() {
         let holder = holder.clone();
         async move { holder.acquire(60_000).await }
     });
-    until("it waits for the worker's row", || server.waiting().len() == 1).await;
+    until("it waits for the worker's row", async || server.waiting().len() == 1).await;
     other.execute(LOCK_NAMESPACE).await.unwrap();
     other.execute("COMMIT").await.unwrap();
     judge(taking.await.unwrap(), UNAVAILABLE, "lost against another one and was rolled back");
@@ -394,7 +394,7 @@ async fn a_server_or_connection_that_ends_in_the_middle_leaves_the_outcome_of_a_
             let holder = holder.clone();
             async move { holder.extend(&held, 90_000).await }
         });
-        until("it waits", || server.waiting().len() == 1).await;
+        until("it waits", async || server.waiting().len() == 1).await;
         bring_about(&mut server);
         judge(extending.await.unwrap(), OUTCOME_UNKNOWN, "abandoned");
         drop(rows);
@@ -498,7 +498,7 @@ async fn under_load(server: &mut MariaDb, mut happen: impl AsyncFnMut(&mut Maria
 /// Waits until some more leases were granted: nothing is stuck.
 async fn until_served(served: &AtomicU64) {
     let from = served.load(Ordering::SeqCst);
-    until("leases are granted", || served.load(Ordering::SeqCst) >= from + 20).await;
+    until("leases are granted", async || served.load(Ordering::SeqCst) >= from + 20).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -531,7 +531,7 @@ async fn connections_that_are_cut_and_answers_that_are_lost_under_load_let_no_tw
                 _ => proxy.lose_answer_after(round % 11),
             }
             let from = served.load(Ordering::SeqCst);
-            until("leases are granted", || served.load(Ordering::SeqCst) >= from + 2).await;
+            until("leases are granted", async || served.load(Ordering::SeqCst) >= from + 2).await;
         }
     })
     .await;

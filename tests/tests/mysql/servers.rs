@@ -12,6 +12,7 @@ use unalike_tests::mariadb::MariaDb;
 use unalike_tests::multiplexer::Multiplexer;
 use unalike_tests::mysql_leases::Holder;
 use unalike_tests::proxy::Proxy;
+use unalike_tests::until;
 
 /// The dialects that grant many numbers at once.
 const DIALECTS: [&str; 8] =
@@ -241,7 +242,7 @@ async fn an_applier_that_goes_on(replica_has: &[&str]) {
     granted.add(store.allocate("order", 5_000, 0).await.unwrap());
     let end = primary.sql("", "SELECT @@gtid_binlog_pos").unwrap();
     let received = || replica.sql("", "SHOW SLAVE STATUS").unwrap().contains(end.trim());
-    until("the replica has the change", received).await;
+    until("the replica has the change", async || received()).await;
     primary.kill9().unwrap();
 
     refused(
@@ -255,7 +256,7 @@ async fn an_applier_that_goes_on(replica_has: &[&str]) {
     granted.add(store.allocate("order", 5_000, 0).await.unwrap());
     replica.sql("", "START SLAVE SQL_THREAD").unwrap();
     let applied = || replica.sql("", "SELECT @@gtid_slave_pos").unwrap().contains(end.trim());
-    until("the change is applied", applied).await;
+    until("the change is applied", async || applied()).await;
     let row = "SELECT watermark FROM unalike_tag WHERE tag = 'order'";
     let (_, database) = url.rsplit_once('/').unwrap();
     assert_eq!(replica.sql(database, row).unwrap().trim(), "5010", "old rows lie over those that were lifted");
@@ -314,7 +315,7 @@ async fn a_grant_that_waits_for_an_applier(of_primary: &[&str], dialect: &str, t
     store.release("order", TailRelease { start: tail.start, version: tail.version }).await.unwrap();
     let end = primary.sql("", "SELECT @@gtid_binlog_pos").unwrap();
     let received = || replica.sql("", "SHOW SLAVE STATUS").unwrap().contains(end.trim());
-    until("the replica has the change", received).await;
+    until("the replica has the change", async || received()).await;
     primary.kill9().unwrap();
     let mut vouched = options(&there, dialect);
     vouched.assume_replication_ended = true;
@@ -324,13 +325,13 @@ async fn a_grant_that_waits_for_an_applier(of_primary: &[&str], dialect: &str, t
     granted.add(store.allocate("order", 5_000, 0).await.unwrap());
     let row = hold_rows(&there, table).await;
     replica.sql("", "START SLAVE SQL_THREAD").unwrap();
-    until("the applier waits for the row", || applier_waits(&replica)).await;
+    until("the applier waits for the row", async || applier_waits(&replica)).await;
     let request = tokio::spawn(async move { store.allocate("order", 1_000, 0).await });
-    until("so does a grant, behind it", || grant_waits(&replica, table)).await;
+    until("so does a grant, behind it", async || grant_waits(&replica, table)).await;
     row.close().await.unwrap();
     refused(request.await.unwrap(), &[]);
     let applied = || replica.sql("", "SELECT @@gtid_slave_pos").unwrap().contains(end.trim());
-    until("the change is applied", applied).await;
+    until("the change is applied", async || applied()).await;
     let number = replica.sql(database, &format!("SELECT MIN({column}) FROM {table}")).unwrap();
     assert!(number.trim().parse::<u64>().unwrap() < 2_000_000, "old rows lie over those that were lifted: {number}");
 
@@ -402,10 +403,10 @@ async fn a_grant_while_the_successors_rows_are_applied_is_none() {
 
     let row = hold_rows(&url, "unalike_tag WHERE tag = 'order'").await;
     before.follow(&adopted, &from).unwrap();
-    until("the applier waits for the row", || applier_waits(&before)).await;
+    until("the applier waits for the row", async || applier_waits(&before)).await;
     let request = tokio::spawn(async move { store.allocate("order", 1_000, 0).await });
     // Unless it has noticed already that the quarantine of leases was applied, which comes before the tags.
-    until("so does a grant", || request.is_finished() || grant_waits(&before, "unalike_tag")).await;
+    until("so does a grant", async || request.is_finished() || grant_waits(&before, "unalike_tag")).await;
     row.close().await.unwrap();
     refused(request.await.unwrap(), &[]);
 }
@@ -438,15 +439,6 @@ async fn who_may_not_look_for_replication_vouches_for_its_end() {
     by_user.assume_replication_ended = true;
     MysqlStore::adopt_server(by_user, 1_000).await.unwrap();
     granted.add(open(&url).await.allocate("order", 1_000, 0).await.unwrap());
-}
-
-/// Waits until it is so.
-async fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
-    while !is_so() {
-        assert!(std::time::Instant::now() < deadline, "{what}: it does not come to be so");
-        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-    }
 }
 
 /// The primary's data without what is granted from now on, under the primary's port: a replica that lagged.

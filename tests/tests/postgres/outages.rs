@@ -5,18 +5,20 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use unalike_postgres::{PostgresLeases, PostgresOptions};
-use unalike_storage::{Layout, LeaseAcquire, LeaseExtend, LeaseStore as _, SegmentStore as _, StoreError, TagOptions};
-use unalike_tests::PATIENCE;
+use unalike_storage::{
+    Layout, LeaseAcquire, LeaseExtend, LeaseStore as _, SegmentStore as _, StoreError, TagOptions, with_causes,
+};
 use unalike_tests::leases::{assert_disjoint, now_ms};
 use unalike_tests::outages::{
     Database as _, Judgement, OUTCOME_UNKNOWN, REFUSED, UNAVAILABLE, a_locked_row, a_paused_server, allocate_at_last,
     connect, connections_that_the_network_forgot, cut_under_load, idle_connections_that_broke, judge,
-    killed_under_load, lock_row, lose_each_answer, paused_under_load, until, until_waiting,
+    killed_under_load, lock_row, lose_each_answer, paused_under_load, until_waiting,
 };
 use unalike_tests::postgres::Postgres;
 use unalike_tests::proxy::Proxy;
-use unalike_tests::refusals::{at_last, said};
+use unalike_tests::refusals::at_last;
 use unalike_tests::users::Users;
+use unalike_tests::{PATIENCE, until};
 
 #[tokio::test]
 async fn what_is_missing_or_forbidden_is_refused_and_says_what_to_do() {
@@ -191,16 +193,16 @@ async fn a_request_that_is_dropped_leaves_no_transaction_behind() {
         "SELECT count(*) FROM pg_stat_activity WHERE datname = '{database}' AND application_name = 'unalike' \
          AND state LIKE 'idle in transaction%'"
     );
-    until("no transaction is open", || server.sql("postgres", &open).unwrap().trim() == "0").await;
+    until("no transaction is open", async || server.sql("postgres", &open).unwrap().trim() == "0").await;
     let lock = "SELECT 1 FROM unalike_store, unalike_tag FOR UPDATE OF unalike_store, unalike_tag NOWAIT";
-    until("nothing is locked", || server.sql(database, lock).is_ok()).await;
+    until("nothing is locked", async || server.sql(database, lock).is_ok()).await;
     store.allocate("last", 10, 0).await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn idle_connections_that_broke_cost_one_request_and_not_one_each() {
     // A server that is killed may still say so.
-    let has_said_so = |error: &StoreError| said(error).contains("unexpected postmaster exit");
+    let has_said_so = |error: &StoreError| with_causes(error).contains("unexpected postmaster exit");
     let words = |error: &StoreError| if has_said_so(error) { "ended the connection" } else { "the connection broke" };
     idle_connections_that_broke::<Postgres>(words).await;
 }

@@ -4,7 +4,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -15,7 +15,7 @@ use unalike_redis::{Backing, RedisLeases, RedisOptions, RedisStore};
 use unalike_sqlite::{SqliteOptions, SqliteStore};
 use unalike_storage::contract::{self, Fixture, LeaseFixture, SegmentFixture};
 use unalike_storage::{
-    Layout, LeaseAcquire, LeaseExtend, LeaseLimits, LeaseStore, Segment, SegmentStore, StoreError, TagCreation,
+    Layout, LeaseAcquire, LeaseExtend, LeaseLimits, LeaseStore, Segment, SegmentStore, StoreError, TagCreation, lock,
 };
 use unalike_tests::PATIENCE;
 use unalike_tests::proxy::Proxy;
@@ -26,10 +26,6 @@ use crate::load::{Load, RAISES, assert_few_gaps};
 
 /// The hash of the tag that load asks for.
 const KEY: &str = "unalike:{order}";
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Nodes, and a file that keeps the ceilings and bounds.
 struct UnderSqlite {

@@ -19,16 +19,17 @@ use unalike_memory::{MemoryOptions, MemoryStore, Source64};
 use unalike_redis::{Backing, Dialect, RedisOptions, RedisStore};
 use unalike_sqlite::{SqliteOptions, SqliteStore};
 use unalike_storage::contract::{self, Fixture, SegmentFixture};
-use unalike_storage::{Mode, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, TagCreation, TagOptions};
-use unalike_tests::PATIENCE;
+use unalike_storage::{
+    Mode, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, TagCreation, TagOptions, with_causes,
+};
 use unalike_tests::authority::Authority;
 use unalike_tests::faulty::FaultyStore;
 use unalike_tests::log::Log;
-use unalike_tests::outages::{Judgement, OUTCOME_UNKNOWN, REFUSED, UNAVAILABLE, allocate_at_last, until};
+use unalike_tests::outages::{Judgement, OUTCOME_UNKNOWN, REFUSED, UNAVAILABLE, allocate_at_last};
 use unalike_tests::process;
 use unalike_tests::proxy::Proxy;
 use unalike_tests::redis::{Persistence, Redis};
-use unalike_tests::refusals::said;
+use unalike_tests::{PATIENCE, until};
 
 fn options(url: &str) -> RedisOptions {
     let mut options = RedisOptions::from_url(url).expect("a URL");
@@ -68,7 +69,7 @@ fn judge<T: Debug>(answer: Result<T, StoreError>, judgement: Judgement, words: &
     for word in words {
         assert!(error.to_string().contains(word), "{word:?} is not in {error}");
     }
-    let all = format!("{} {error:?}", said(&error));
+    let all = format!("{} {error:?}", with_causes(&error));
     assert!(!all.contains("s3cret"), "{all}");
 }
 
@@ -518,7 +519,7 @@ async fn a_node_of_a_cluster_and_a_sentinel_are_refused_by_name() {
     let mut command = Command::new("redis-server");
     command.arg(&file).arg("--sentinel").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let _sentinel = Process(command.spawn().expect("a Sentinel starts"));
-    until("the Sentinel listens", || TcpStream::connect(("127.0.0.1", port)).is_ok()).await;
+    until("the Sentinel listens", async || TcpStream::connect(("127.0.0.1", port)).is_ok()).await;
     for database in ["", "/3"] {
         let url = format!("redis://127.0.0.1:{port}{database}");
         judge(try_open(&url).await, REFUSED, &["is a Sentinel", "redis+sentinel://HOST,HOST/MASTER"]);
@@ -749,7 +750,7 @@ async fn a_connection_is_opened_though_nobody_waits_for_its_end() {
     store.allocate("order", 10, 0).await.expect("a grant");
     let before = clients(&redis);
     redis.cli(&["CLIENT", "KILL", "TYPE", "normal"]).expect("killed");
-    until("the connection is gone", || clients(&redis).is_empty()).await;
+    until("the connection is gone", async || clients(&redis).is_empty()).await;
     proxy.stall(true);
     // Requests with little patience; the first one may find the connection cut.
     for _ in 0..3 {
@@ -757,7 +758,7 @@ async fn a_connection_is_opened_though_nobody_waits_for_its_end() {
         assert!(request.is_err() || request.is_ok_and(|answer| answer.is_err()), "nobody answers");
     }
     proxy.stall(false);
-    until("a connection was opened", || clients(&redis).len() == 1).await;
+    until("a connection was opened", async || clients(&redis).len() == 1).await;
     assert!(clients(&redis).is_disjoint(&before));
     store.allocate("order", 10, 0).await.expect("a grant");
     assert_eq!(clients(&redis).len(), 1);
@@ -782,7 +783,7 @@ async fn an_answer_that_is_too_late_reaches_nobody() {
         judge(answer, OUTCOME_UNKNOWN, &["granting numbers", "the answer did not come"]);
     }
     proxy.stall(false);
-    until("the server got both", || tags.iter().zip(&left).all(|(tag, left)| hash(&redis, tag) != *left)).await;
+    until("the server got both", async || tags.iter().zip(&left).all(|(tag, left)| hash(&redis, tag) != *left)).await;
     for (tag, end) in tags.into_iter().zip(ends) {
         let next = allocate_at_last(&store, tag).await;
         assert_eq!(next.start, end + 10, "what was granted to nobody is burnt");
@@ -803,7 +804,7 @@ async fn a_connection_that_was_cut_costs_one_request_at_most() {
             redis.restart().expect("Redis starts again");
         } else {
             redis.cli(&["CLIENT", "KILL", "TYPE", "normal"]).expect("killed");
-            until("the connection is gone", || clients(&redis).is_disjoint(&before)).await;
+            until("the connection is gone", async || clients(&redis).is_disjoint(&before)).await;
         }
         let answer = store.allocate("order", 1, 0).await;
         if answer.is_err() {
@@ -979,7 +980,7 @@ async fn a_server_that_cannot_save_grants_nothing() {
         bed.cli(&["BGSAVE"]);
         let status = format!("rdb_last_bgsave_status:{status}");
         let saved = || bed.redis.cli(&["INFO", "persistence"]).expect("figures");
-        until(&status, || saved().contains(&status) && saved().contains("rdb_bgsave_in_progress:0")).await;
+        until(&status, async || saved().contains(&status) && saved().contains("rdb_bgsave_in_progress:0")).await;
     };
     std::fs::create_dir(&file).expect("in the way of the file");
     save_ends("err").await;
@@ -1009,7 +1010,7 @@ async fn a_server_that_is_busy_with_a_script_grants_nothing() {
     bed.judge("busy with a slow script").await;
     judge(try_open(&bed.redis.url(0, "")).await, UNAVAILABLE, &["busy with a slow script"]);
     bed.cli(&["SCRIPT", "KILL"]);
-    until("the script was killed", || script.has_ended()).await;
+    until("the script was killed", async || script.has_ended()).await;
     bed.goes_on().await;
 }
 
@@ -1027,7 +1028,7 @@ async fn a_server_that_is_loading_grants_nothing() {
     bed.judge("still loading").await;
     judge(open_and_allocate(&bed.redis.url(0, "")).await, UNAVAILABLE, &["still loading"]);
     bed.cli(&["CONFIG", "SET", "key-load-delay", "0"]);
-    until("all is loaded", || reload.has_ended()).await;
+    until("all is loaded", async || reload.has_ended()).await;
     bed.goes_on().await;
 }
 
@@ -1095,7 +1096,7 @@ async fn a_store_that_was_closed_stays_closed_and_leaves_nothing_behind() {
     judge(store.check().await, UNAVAILABLE, &["the store was closed"]);
     judge(store.ceiling("order").await, UNAVAILABLE, &["the store was closed"]);
     within(store.close()).await;
-    until("the server sees it", || clients(&redis).is_empty()).await;
+    until("the server sees it", async || clients(&redis).is_empty()).await;
     drop(store);
     assert_eq!(tasks(), before);
 }
@@ -1118,7 +1119,7 @@ async fn a_store_is_not_opened_again_by_those_who_wait_for_a_connection() {
     let (first, second) = within(waiting).await.expect("an end");
     assert!(first.expect_err("it was cut or closed").is_retryable());
     judge(second, UNAVAILABLE, &["the store was closed"]);
-    until("nothing is open", || clients(&redis).is_empty()).await;
+    until("nothing is open", async || clients(&redis).is_empty()).await;
 }
 
 #[tokio::test]
@@ -1131,6 +1132,6 @@ async fn the_last_clone_takes_all_tasks_with_it() {
     drop(store);
     clone.allocate("order", 10, 0).await.expect("a grant");
     drop(clone);
-    until("no task is left", || tasks() == before).await;
-    until("the server sees it", || clients(&redis).is_empty()).await;
+    until("no task is left", async || tasks() == before).await;
+    until("the server sees it", async || clients(&redis).is_empty()).await;
 }

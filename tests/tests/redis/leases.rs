@@ -5,7 +5,7 @@
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -17,7 +17,7 @@ use unalike_sqlite::{SqliteOptions, SqliteStore};
 use unalike_storage::contract::{self, Fixture, LeaseFixture};
 use unalike_storage::{
     FieldOrder, GrantId, Layout, LayoutFields, Lease, LeaseAcquire, LeaseExtend, LeaseLimits, LeaseRecord, LeaseStore,
-    SegmentStore, StoreError, TagCreation,
+    SegmentStore, StoreError, TagCreation, lock,
 };
 use unalike_tests::PATIENCE;
 use unalike_tests::faulty::FaultyStore;
@@ -27,10 +27,6 @@ use unalike_tests::redis::{Persistence, Program, Redis};
 
 /// Longer than this machine is ever busy with something else.
 const PATIENT: &str = "connect-timeout-ms=20000&request-timeout-ms=20000&raise-timeout-ms=20000";
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 fn options(url: &str, limits: LeaseLimits) -> RedisOptions {
     let mut options = RedisOptions::from_url(&format!("{url}&{PATIENT}")).unwrap();

@@ -8,7 +8,7 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
@@ -18,7 +18,7 @@ use unalike::{ErrorKind, Ids, Sequence, SequenceOptions, StepPolicy};
 use unalike_mysql::{MysqlOptions, MysqlStore};
 use unalike_redis::{Backing, RedisOptions, RedisStore};
 use unalike_sqlite::{SqliteOptions, SqliteStore};
-use unalike_storage::{Segment, SegmentStore, StoreError};
+use unalike_storage::{Segment, SegmentStore, StoreError, lock};
 use unalike_tests::PATIENCE;
 use unalike_tests::clients::{Clients, Grant, assert_ascends_in_real_time, assert_disjoint, monotonic_ns};
 use unalike_tests::mariadb::MariaDb;
@@ -37,10 +37,6 @@ fn until(what: &str, mut holds: impl FnMut() -> bool) {
         assert!(Instant::now() < deadline, "{what}: it does not come to be so");
         std::thread::sleep(Duration::from_millis(2));
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A field of the tag's hash.

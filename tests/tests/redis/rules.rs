@@ -23,9 +23,9 @@ use unalike_storage::{
     TagRecord, TailRelease,
 };
 use unalike_tests::PATIENCE;
-use unalike_tests::outages::until;
 use unalike_tests::proxy::Proxy;
 use unalike_tests::redis::{Persistence, Redis};
+use unalike_tests::until;
 
 const TAG: &str = "order";
 const KEY: &str = "unalike:{order}";
@@ -276,7 +276,7 @@ impl World {
         take_all(client, 75).await;
         self.take(70).await;
         grant(client, 5).await;
-        until("the second interval", || self.held() == held(101, 20, Some(271), 100)).await;
+        until("the second interval", async || self.held() == held(101, 20, Some(271), 100)).await;
     }
 }
 
@@ -323,7 +323,7 @@ impl<'a> Monitor<'a> {
             .spawn()
             .unwrap();
         let monitor = Self { redis, process, directory, marks: AtomicU64::new(0) };
-        until("the monitor", || monitor.text().starts_with("OK")).await;
+        until("the monitor", async || monitor.text().starts_with("OK")).await;
         monitor
     }
 
@@ -335,7 +335,7 @@ impl<'a> Monitor<'a> {
     async fn calls(&self) -> Vec<Call> {
         let mark = format!("mark {}", self.marks.fetch_add(1, Ordering::SeqCst));
         self.redis.cli(&["ECHO", &mark]).unwrap();
-        until("the mark", || self.text().contains(&format!("{mark}\"\n"))).await;
+        until("the mark", async || self.text().contains(&format!("{mark}\"\n"))).await;
         self.seen()
     }
 
@@ -776,7 +776,7 @@ async fn a_raise_that_is_adjacent_extends_the_interval() {
     let world = World::start();
     let client = world.client().await;
     take_all(&client, 80).await;
-    until("the ceiling rises", || world.held() == held(201, 120, None, 0)).await;
+    until("the ceiling rises", async || world.held() == held(201, 120, None, 0)).await;
     assert_eq!(world.hash()["claim"], "", "whoever comes next need not wait");
     assert_eq!(grant(&client, 50).await, (81, 131), "as one interval");
 }
@@ -803,7 +803,7 @@ async fn a_third_interval_is_burnt_if_it_does_not_fit() {
     // A quarter of the newest raise is more than is left, so more are due.
     world.set(&[("low", "500"), ("raised_by", "2000")]);
     assert_eq!(grant(&client, 5).await, (81, 86));
-    until("the second interval grows", || world.held() == held(101, 15, Some(371), 200)).await;
+    until("the second interval grows", async || world.held() == held(101, 15, Some(371), 200)).await;
     world.take(70).await;
     world.set(&[("low", "500"), ("raised_by", "2000")]);
     let before = world.numbers();
@@ -811,7 +811,7 @@ async fn a_third_interval_is_burnt_if_it_does_not_fit() {
     world.durable.hold(Place::AfterTheGrant);
     assert_eq!(grant(&client, 5).await, (86, 91));
     world.durable.held().await.let_go();
-    until("the raise ends", || world.hash()["claim"].is_empty()).await;
+    until("the raise ends", async || world.hash()["claim"].is_empty()).await;
     assert_eq!(world.held(), held(101, 10, Some(371), 200), "441 to 540 are burnt");
     assert_eq!(
         (world.numbers()["generation"].clone(), world.durable.asked()),
@@ -836,7 +836,7 @@ async fn a_raise_that_redis_could_not_count_is_burnt() {
     world.set(&[("left", &(NUMBERS_MAX - RAISE + 1).to_string())]);
     let before = world.numbers();
     raise.let_go();
-    until("the raise ends", || world.hash()["claim"].is_empty()).await;
+    until("the raise ends", async || world.hash()["claim"].is_empty()).await;
     assert_eq!(world.numbers(), before, "one more than can be counted");
 }
 
@@ -1014,7 +1014,7 @@ async fn a_tail_is_not_taken_back_after_anything_else() {
                 // A quarter of the newest raise is more than is left.
                 world.set(&[("raised_by", "2000")]);
                 world.durable.held().await.let_go();
-                until("the ceiling rises", || world.held() == held(201, 190, None, 0)).await;
+                until("the ceiling rises", async || world.held() == held(201, 190, None, 0)).await;
             }
         }
         let before = world.hash().remove("left");
@@ -1127,13 +1127,13 @@ async fn use_is_noted_once_a_minute_for_half_an_hour() {
     let mut noted = String::new();
     for sampled_ms in [minutes(1), now + 60 * MINUTE_MS] {
         world.set(&[("samples", &samples), ("sampled_ms", &sampled_ms.to_string())]);
-        until("a note", || world.hash()["samples"] != samples).await;
+        until("a note", async || world.hash()["samples"] != samples).await;
         let hash = world.hash();
         noted = format!("{} 2;{} 3;{} 10;", minutes(31), minutes(29), hash["sampled_ms"]);
         assert_eq!(hash["samples"], noted, "old notes are forgotten, but one");
     }
     let monitor = Monitor::start(&world.redis).await;
-    until("looks", || monitor.seen().iter().filter(|call| call.has(&[KEY, "60000"])).count() > 5).await;
+    until("looks", async || monitor.seen().iter().filter(|call| call.has(&[KEY, "60000"])).count() > 5).await;
     if world.now_ms() - now < MINUTE_MS {
         assert_eq!(world.hash()["samples"], noted, "the next one is due in a minute");
     }
@@ -1156,18 +1156,19 @@ async fn the_ceiling_rises_before_it_is_reached() {
     world.set(&[("end", "4051"), ("low", "7")]);
     world.take(3_050).await;
     let before = world.durable.asked();
-    until("it is noted when more are due", || (2_900..=3_000).contains(&world.hash()["low"].parse().unwrap())).await;
+    until("it is noted when more are due", async || (2_900..=3_000).contains(&world.hash()["low"].parse().unwrap()))
+        .await;
     assert_eq!(world.durable.asked(), before, "those that are left will last");
 
     world.durable.hold(Place::AfterTheGrant);
     world.set(&[("left", "2500"), ("given", &(1_000_000_000 + 1_000 + 2_500).to_string())]);
     let monitor = Monitor::start(&world.redis).await;
     let raise = world.durable.held().await;
-    until("all three look", || monitor.seen().iter().filter(|call| call.has(&[KEY, "60000"])).count() > 10).await;
+    until("all three look", async || monitor.seen().iter().filter(|call| call.has(&[KEY, "60000"])).count() > 10).await;
     let has_another = world.durable.has_held().await;
     world.durable.hold(Place::Nowhere);
     raise.let_go();
-    until("it rises", || world.hash()["left"].parse::<u64>().unwrap() > 10_000 || world.held()[3] != "0").await;
+    until("it rises", async || world.hash()["left"].parse::<u64>().unwrap() > 10_000 || world.held()[3] != "0").await;
     assert!(!has_another, "one of three asks the durable store");
     let mut end = 0;
     for client in clients.iter().cycle().take(30) {
@@ -1185,7 +1186,7 @@ async fn the_ceiling_does_not_rise_before_it_is_due() {
     // Somebody thought that more are due soon; whoever comes to raise the ceiling looks himself.
     world.set(&[("low", "9999")]);
     grant(&client, 10).await;
-    until("it is noted when more are due", || world.hash()["low"] == "2500").await;
+    until("it is noted when more are due", async || world.hash()["low"] == "2500").await;
     assert_eq!(world.durable.asked(), 1);
 }
 
@@ -1196,7 +1197,7 @@ async fn a_ceiling_that_cannot_rise_is_let_alone() {
     world.durable.inner.open_tag(TAG).await.unwrap();
     world.durable.inner.raise_tag(TAG, ID_MAX - 99).await.unwrap();
     take_all(&client, 80).await;
-    until("it is noted that there are no more", || world.hash()["low"] == "0").await;
+    until("it is noted that there are no more", async || world.hash()["low"] == "0").await;
     for _ in 0..5 {
         grant(&client, 2).await;
     }
@@ -1312,7 +1313,7 @@ async fn known_tags_have_numbers_before_anybody_asks() {
     world.redis.cli(&["SET", "unalike:{c.damaged}", "something else"]).unwrap();
     let _host = world.client_with(|options| options.preheat = true).await;
     for tag in ["b.used", "d.used"] {
-        until(tag, || world.hash_of(tag).get("left").is_some_and(|left| left == "100")).await;
+        until(tag, async || world.hash_of(tag).get("left").is_some_and(|left| left == "100")).await;
     }
     assert!(world.hash_of("b.unused").is_empty(), "a tag that nobody used costs no numbers");
 }
@@ -1326,7 +1327,7 @@ async fn tags_get_no_numbers_beforehand_if_that_is_not_wanted() {
     client.allocate("another", 1, 0).await.unwrap();
     let monitor = Monitor::start(&world.redis).await;
     // It keeps what is in use, so the beginning is over.
-    until("it looks", || monitor.seen().iter().any(|call| call.has(&["unalike:{another}", "60000"]))).await;
+    until("it looks", async || monitor.seen().iter().any(|call| call.has(&["unalike:{another}", "60000"]))).await;
     assert!(world.hash().is_empty());
 }
 
@@ -1338,7 +1339,7 @@ async fn a_durable_store_that_does_not_answer_is_waited_for_a_while() {
     let raise_timeout = Duration::from_millis(100);
     let client = world.client_with(|options| options.raise_timeout = raise_timeout).await;
     take_all(&world.client().await, 80).await;
-    until("the ceiling rises", || world.held() == held(201, 120, None, 0)).await;
+    until("the ceiling rises", async || world.held() == held(201, 120, None, 0)).await;
     world.durable.hold(Place::BeforeTheGrant);
     for _ in 0..12 {
         client.allocate(TAG, 10, 0).await.unwrap();
@@ -1405,7 +1406,7 @@ async fn a_crowd_asks_the_durable_store_once() {
     let waiting: Vec<_> = clients.iter().cycle().take(60).map(|client| request(client, 10)).collect();
     let raise = world.durable.held().await;
     let claims = || monitor.seen().iter().filter(|call| call.has(&["3000", ""])).count();
-    until("the others find it claimed", || claims() > 4).await;
+    until("the others find it claimed", async || claims() > 4).await;
     assert!(!world.durable.has_held().await, "one client asks the durable store");
     world.durable.hold(Place::Nowhere);
     raise.let_go();
@@ -1467,7 +1468,7 @@ async fn a_request_that_is_dropped_leaves_nothing_stuck() {
     waiting.abort();
     assert!(waiting.await.unwrap_err().is_cancelled());
     raise.let_go();
-    until("it is installed", || world.held() == held(101, 100, None, 0)).await;
+    until("it is installed", async || world.held() == held(101, 100, None, 0)).await;
     assert_eq!(grant(&client, 10).await, (1, 11));
     assert_eq!(world.durable.asked(), asked + 1);
 }
@@ -1491,7 +1492,7 @@ async fn errors_that_are_not_worth_a_retry_come_as_they_are() {
     client.allocate("known", 1, 0).await.unwrap();
     let monitor = Monitor::start(&closed.redis).await;
     let looks = |key: &str| monitor.seen().iter().filter(|call| call.has(&[key, "60000"])).count();
-    until("two rounds", || looks("unalike:{known}") > 2).await;
+    until("two rounds", async || looks("unalike:{known}") > 2).await;
     assert_eq!(looks(KEY), 0, "nor in the client, which would look after it");
 
     let limited = World::start_with(Persistence::Nothing, TagCreation { on_first_use: true, tags_max: 0 });
@@ -1546,7 +1547,7 @@ async fn a_damaged_tag_is_nothing_to_the_others() {
     assert_eq!(world.held(), held(1_001, 990, None, 0));
     // A quarter of the newest raise is more than is left.
     world.set(&[("raised_by", "8000")]);
-    until("the ceiling rises", || world.held() == held(2_001, 1_990, None, 0)).await;
+    until("the ceiling rises", async || world.held() == held(2_001, 1_990, None, 0)).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -5,7 +5,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use unalike_redis::{Backing, RedisLeases, RedisOptions, RedisStore};
 use unalike_sqlite::{SqliteOptions, SqliteStore};
 use unalike_storage::contract::{self, Fixture, LeaseFixture, SegmentFixture};
-use unalike_storage::{LeaseLimits, LeaseStore, SegmentStore, StoreError, TagCreation};
+use unalike_storage::{LeaseLimits, LeaseStore, SegmentStore, StoreError, TagCreation, lock};
 use unalike_tests::clients::{Grant, monotonic_ns};
 use unalike_tests::proxy::Proxy;
 use unalike_tests::redis::{Persistence, Program, Redis};
@@ -23,10 +23,6 @@ use crate::load::{Load, RAISES, assert_few_gaps};
 
 /// Ids flow again within this time after the Sentinels have agreed.
 const AGAIN: Duration = Duration::from_secs(1);
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// A master, a replica, Sentinels, and a file that keeps the ceilings and bounds.
 struct UnderSqlite {

@@ -7,8 +7,9 @@ use std::collections::BTreeSet;
 
 use unalike_storage::{Layout, Lease, LeaseAcquire, LeaseExtend, LeaseStore, StoreError};
 use unalike_tests::proxy::Proxy;
+use unalike_tests::until;
 use unalike_tests::zookeeper::{
-    Crowd, Used, Zookeeper, assert_disjoint, extension, layout, now_ms, open, raw, request, until, until_ms,
+    Crowd, Used, Zookeeper, assert_disjoint, extension, layout, now_ms, open, raw, request, until_ms,
 };
 use unalike_zookeeper::{ZookeeperLeases, ZookeeperOptions};
 use zookeeper_client::{Acls, Client, CreateMode, CreateOptions};

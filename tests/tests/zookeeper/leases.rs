@@ -13,11 +13,11 @@ use tokio::sync::Barrier;
 use unalike::{Ids, SnowflakeOptions};
 use unalike_storage::contract::{self, Fixture, LeaseFixture};
 use unalike_storage::{Layout, Lease, LeaseExtend, LeaseLimits, LeaseStore, StoreError};
-use unalike_tests::PATIENCE;
 use unalike_tests::proxy::Proxy;
 use unalike_tests::zookeeper::{
-    Crowd, Used, Zookeeper, assert_disjoint, extension, layout, now_ms, open, raw, request, until, until_ms,
+    Crowd, Used, Zookeeper, assert_disjoint, extension, layout, now_ms, open, raw, request, until_ms,
 };
+use unalike_tests::{PATIENCE, until};
 use unalike_zookeeper::{ZookeeperLeases, ZookeeperOptions};
 use zookeeper_client::{Acls, Client, CreateMode};
 

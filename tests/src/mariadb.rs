@@ -433,10 +433,15 @@ pub fn make_template() -> anyhow::Result<TempDir> {
     let directory = TempDir::new()?;
     // Its server keeps files of its own for a while, which others that are made at the same time would share.
     let scratch = TempDir::new()?;
-    let output = Command::new("mariadb-install-db")
+    let mut install = Command::new("mariadb-install-db");
+    install.arg("--no-defaults");
+    if rustix::process::geteuid().is_root() {
+        // It refuses to run as root unless told so, and may give files to nobody else.
+        install.arg("--user=root");
+    }
+    let output = install
         .env("TMPDIR", scratch.path())
-        .args(["--no-defaults", "--user=root", "--auth-root-authentication-method=normal", "--skip-test-db"])
-        .arg("--innodb-log-file-size=4M")
+        .args(["--auth-root-authentication-method=normal", "--skip-test-db", "--innodb-log-file-size=4M"])
         .arg(format!("--datadir={}", directory.path().display()))
         .output()
         .context(INSTALL)?;

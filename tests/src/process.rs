@@ -53,7 +53,8 @@ pub fn free_port() -> anyhow::Result<u16> {
     static TAKEN: Mutex<Vec<UnixListener>> = Mutex::new(Vec::new());
     let outgoing = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range")?;
     let first: u16 = outgoing.split_whitespace().next().unwrap().parse()?;
-    ensure!(first > PORT_MIN, "outgoing connections have all ports from {first} on");
+    // Where those have all ports, some of theirs must do.
+    let first = if first > PORT_MIN { first } else { u16::MAX };
     for _ in 0..1_000 {
         let port = fastrand::u16(PORT_MIN..first);
         let name = SocketAddr::from_abstract_name(format!("unalike-tests-{port}"))?;

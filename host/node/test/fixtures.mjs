@@ -2,6 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { execFile, spawn } from 'node:child_process';
+import { randomInt } from 'node:crypto';
 import { mkdtemp, readFile, readdir, rm } from 'node:fs/promises';
 import http from 'node:http';
 import net from 'node:net';
@@ -40,13 +41,28 @@ export async function stopped(child) {
   }
 }
 
-/** A port that was free a moment ago. */
+/** Those below belong to well-known services. */
+const PORT_MIN = 10_000;
+
+/**
+ * A port that was free a moment ago. It lies below those that the system gives to outgoing connections, any of which
+ * could take it while a server is down.
+ */
 export async function freePort() {
-  const server = net.createServer();
-  await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const { port } = server.address();
-  await new Promise((resolve) => server.close(resolve));
-  return port;
+  const outgoing = await readFile('/proc/sys/net/ipv4/ip_local_port_range', 'utf8');
+  const first = Number.parseInt(outgoing, 10);
+  for (;;) {
+    const port = randomInt(PORT_MIN, first > PORT_MIN ? first : 65_536);
+    const server = net.createServer();
+    const isFree = await new Promise((resolve) => {
+      server.once('error', () => resolve(false));
+      server.listen(port, '127.0.0.1', () => resolve(true));
+    });
+    if (isFree) {
+      await new Promise((resolve) => server.close(resolve));
+      return port;
+    }
+  }
 }
 
 /** A server of the `unalike` binary over a store. */

@@ -13,6 +13,8 @@ import { promisify } from 'node:util';
 
 import mysql from 'mysql2/promise';
 
+import { freePort } from './fixtures.mjs';
+
 const run = promisify(execFile);
 /** What is not ready after this long never will be. */
 const PATIENCE_MS = 60_000;
@@ -231,14 +233,6 @@ export class MariaDb {
     await this.stop(this.clock === null ? 'SIGKILL' : 'SIGTERM');
     await rm(this.directory, { recursive: true, force: true });
   }
-}
-
-export async function freePort() {
-  const server = createServer();
-  await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const { port } = server.address();
-  await new Promise((resolve) => server.close(resolve));
-  return port;
 }
 
 /**

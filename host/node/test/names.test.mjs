@@ -7,6 +7,7 @@ import { writeFile } from 'node:fs/promises';
 import http from 'node:http';
 import { join } from 'node:path';
 import { test } from 'node:test';
+import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 
 import { DEFAULT_TAG_OPTIONS, Formats, Ids, IdsError, MemoryStore, StoreError } from '../dist/index.js';
@@ -218,7 +219,7 @@ const TOGETHER = [`${BOM}order`, 'order', `order${BOM}`, 'caf\u00e9', 'cafe\u030
 /** Ids that the Python package takes. */
 function ofPython(task) {
   return new Promise((resolve, reject) => {
-    const script = new URL('children/draw.py', import.meta.url).pathname;
+    const script = fileURLToPath(new URL('children/draw.py', import.meta.url));
     const child = execFile(needed('UNALIKE_TEST_PYTHON'), [script], (error, stdout) =>
       error === null ? resolve(JSON.parse(stdout)) : reject(error),
     );

@@ -7,8 +7,10 @@ replaced.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import platform
+import random
 import secrets
 import shutil
 import signal
@@ -107,10 +109,15 @@ def query(url: str, *statements: str) -> list[dict[str, Any]]:
 
 
 def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
+    """One that was free a moment ago. It lies below those that the system gives to outgoing connections, any of which
+    could take it while a server is down, and above those of well-known services.
+    """
+    first = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    while True:
+        port = random.randrange(10_000, first if first > 10_000 else 65_536)
+        with socket.socket() as found, contextlib.suppress(OSError):
+            found.bind(("127.0.0.1", port))
+            return port
 
 
 def new_directory() -> Path:

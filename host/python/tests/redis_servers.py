@@ -13,6 +13,7 @@ from typing import Any, Optional, TypeVar
 
 import redis
 
+from mariadb import free_port
 from servers import Between
 
 from unalike.store import Segment, StoreError, TagOptions, TagRecord, TailRelease
@@ -20,14 +21,6 @@ from unalike.store import Segment, StoreError, TagOptions, TagRecord, TailReleas
 T = TypeVar("T")
 
 LIMIT_S = 60.0
-
-
-def free_port() -> int:
-    """A port that was free a moment ago."""
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        port: int = listening.getsockname()[1]
-        return port
 
 
 def eventually(request: Callable[[], T]) -> T:

@@ -60,7 +60,7 @@ fn serve(kind: &str, run: &str) -> anyhow::Result<()> {
     match serving(kind) {
         Ok((_server, _data, variables)) => {
             println!("{variables}\nready");
-            while Path::new("/proc").join(run).exists() {
+            while is_running(run) {
                 std::thread::sleep(Duration::from_millis(200));
             }
             Ok(())
@@ -70,6 +70,13 @@ fn serve(kind: &str, run: &str) -> anyhow::Result<()> {
             Err(error)
         }
     }
+}
+
+/// Whether a process has not ended, waited for or not.
+fn is_running(process: &str) -> bool {
+    let status = std::fs::read_to_string(Path::new("/proc").join(process).join("stat"));
+    // Behind its name, which may hold a parenthesis.
+    status.is_ok_and(|status| !status.rsplit(')').next().unwrap_or_default().trim_start().starts_with('Z'))
 }
 
 /// A server and an empty data directory, which end and are removed with their values; and the variables that say where.

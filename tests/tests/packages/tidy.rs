@@ -383,6 +383,45 @@ fn one_thing_has_one_word() -> Result<()> {
     faults.none()
 }
 
+/// A test that is renamed would leave the gate without a word.
+#[test]
+fn every_name_in_the_gate_is_that_of_a_test() -> Result<()> {
+    let tree = Tree::read()?;
+    let mut tests = BTreeSet::new();
+    for file in tree.ending(".rs") {
+        let module = file.strip_prefix("tests/tests/").and_then(|path| path.split_once('/'));
+        let module = module.map_or("", |(_, module)| module.trim_end_matches(".rs"));
+        for line in tree.text(file)?.lines() {
+            if let Some(name) = declared(line, "fn ") {
+                tests.insert(format!("{module}::{name}"));
+            }
+        }
+    }
+    let settings = tree.text(".config/nextest.toml")?;
+    let (_, gate) = settings.split_once("default-filter = \"\"\"").context("there is a gate")?;
+    let (gate, _) = gate.split_once("\"\"\"").context("it ends")?;
+    let mut faults = Faults::default();
+    for (nth, line) in gate.lines().enumerate() {
+        for names in line.split("test(/").skip(1) {
+            let (names, _) = names.split_once("/)").context("a name ends")?;
+            for name in names.split('|') {
+                let is_named = |test: &String| match name.strip_prefix('^') {
+                    Some(begin) => test.starts_with(begin),
+                    None => test.contains(name),
+                };
+                if !tests.iter().any(is_named) {
+                    faults.add(
+                        ".config/nextest.toml",
+                        nth,
+                        &format!("no test is called {name:?}: say what it is called now"),
+                    );
+                }
+            }
+        }
+    }
+    faults.none()
+}
+
 /// The packages of all languages, the WIT and the components in it are of one version, which `Cargo.toml` has.
 #[test]
 fn one_version_is_everywhere() -> Result<()> {

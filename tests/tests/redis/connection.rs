@@ -770,7 +770,7 @@ async fn a_connection_is_opened_though_nobody_waits_for_its_end() {
 async fn an_answer_that_is_too_late_reaches_nobody() {
     let redis = Redis::start(Persistence::Nothing).expect("Redis starts");
     let proxy = Proxy::start(redis.port()).expect("a proxy");
-    let store = open(&proxy.url(&redis.url(0, "request-timeout-ms=300&connect-timeout-ms=60000"))).await;
+    let store = open(&proxy.url(&redis.url(0, "request-timeout-ms=2000&connect-timeout-ms=60000"))).await;
     let tags = ["order", "mail"];
     let mut ends = Vec::new();
     for tag in tags {

@@ -454,7 +454,7 @@ async fn the_next_server_is_asked_only_after_one_that_granted_nothing() -> anyho
     let second = first.start_beside()?;
     let proxy = Proxy::start(port_of(first.url()))?;
     let servers = list(&[&format!("http://127.0.0.1:{}", proxy.port()), second.url()]);
-    let store = connect(&format!("{servers}?request-timeout-ms=500")).await?;
+    let store = connect(&format!("{servers}?request-timeout-ms=3000")).await?;
     assert_eq!(store.allocate("order", 10, 0).await?.start, 1);
     // It granted, and nobody knows: burnt, and not asked of the other one.
     proxy.lose_answer_to("/segments");

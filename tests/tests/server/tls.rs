@@ -464,7 +464,7 @@ fn what_is_wrong_though_it_works_is_told() -> Result<()> {
 fn whoever_does_not_go_on_is_not_waited_for() -> Result<()> {
     let authority = Authority::new("127.0.0.1");
     let ca = authority.file("ca.pem");
-    let quick = ["--head-timeout-ms", "300", "--idle-timeout-ms", "300"];
+    let quick = ["--head-timeout-ms", "2000", "--idle-timeout-ms", "2000"];
     let (server, plain) = (secure(&authority, &quick)?, Server::start_with(quick)?);
     let began = |server: &Server, bytes: &[u8]| -> Result<TcpStream> {
         let mut stream = server.connect()?;
@@ -501,7 +501,7 @@ fn whoever_does_not_go_on_is_not_waited_for() -> Result<()> {
 async fn an_idle_connection_is_said_goodbye_to() -> Result<()> {
     let authority = Authority::new("127.0.0.1");
     let connector = connector(&authority, None)?;
-    let quick = ["--idle-timeout-ms", "300"];
+    let quick = ["--idle-timeout-ms", "2000"];
     for server in [secure(&authority, &quick)?, Server::start_with(quick)?] {
         let connection = match server.url().starts_with("https") {
             true => Http2::tls(server.address()?, &connector).await?,

@@ -17,7 +17,7 @@ use unalike_storage::{
 };
 use unalike_tests::sqlite::{acquire, extend};
 
-const LIMITS: LeaseLimits = LeaseLimits { max_horizon_ms: 800, max_skew_ms: 200 };
+const LIMITS: LeaseLimits = LeaseLimits { max_horizon_ms: 3_000, max_skew_ms: 200 };
 
 fn options(path: &Path) -> SqliteOptions {
     SqliteOptions { limits: LIMITS, ..SqliteOptions::new(path) }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use unalike::{Batch, Formatted, Sequence, Snowflake};
 
-use crate::host::waiting;
+use crate::threads::waiting;
 use crate::{Failure, Host, HostOptions, SequenceOptionsText, SnowflakeOptionsText, read_format};
 
 /// What hands out ids, over the stores of a program. One for a process, shared by all its threads.
@@ -725,8 +725,7 @@ impl Call {
             Err(failure) => return self.end(Err(failure)),
         };
         if !host.is_own_process() {
-            let what = "it was opened before this process was forked: open it again in the child";
-            return self.end(Err(Failure::of("forked", what)));
+            return self.end(Err(Failure::forked()));
         }
         let (kept, generator) = (Arc::clone(host), generator.clone());
         let told = async move {

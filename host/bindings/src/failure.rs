@@ -24,6 +24,8 @@ pub struct Failure {
     /// A word for it, as [`unalike::ErrorKind::name`] has it, such as `timeout` or `store`; `options` where what was
     /// given cannot be used, and `nested` where a call that waits was made in a callback.
     pub kind: &'static str,
+    /// What a store said, as [`StoreError::kind`] has it, such as `unavailable`; none where no store said anything.
+    pub store_kind: Option<&'static str>,
     /// Whether the same call may succeed later.
     pub is_retryable: bool,
     /// Whether a store is known to have granted numbers, or may have, that nobody received: they are a gap then.
@@ -46,6 +48,23 @@ impl Failure {
         Self { may_have_granted: true, ..Self::of("panic", what) }
     }
 
+    /// What a store said, in these words.
+    fn of_store(said: &StoreError, message: String) -> Self {
+        Self {
+            kind: "store",
+            store_kind: Some(said.kind()),
+            is_retryable: said.is_retryable(),
+            may_have_granted: said.may_have_granted(),
+            retry_after_ms: said.is_retryable().then_some(1_000),
+            message,
+        }
+    }
+
+    /// A handle that a child inherited from its parent.
+    pub(crate) fn forked() -> Self {
+        Self::of("forked", "it was opened before this process was forked: open it again in the child")
+    }
+
     /// The same with what failed by it.
     pub(crate) fn of_what(mut self, what: &str) -> Self {
         self.message = format!("{what}: {}", self.message);
@@ -60,7 +79,7 @@ impl Failure {
             message.truncate(end);
             message.push_str("..");
         }
-        Self { kind, is_retryable: false, may_have_granted: false, retry_after_ms: None, message }
+        Self { kind, store_kind: None, is_retryable: false, may_have_granted: false, retry_after_ms: None, message }
     }
 }
 
@@ -76,6 +95,7 @@ impl From<unalike::Error> for Failure {
     fn from(error: unalike::Error) -> Self {
         Self {
             kind: error.kind().name(),
+            store_kind: error.store_error().map(StoreError::kind),
             is_retryable: error.is_retryable(),
             may_have_granted: match error.kind() {
                 ErrorKind::GrantRefused { .. } | ErrorKind::Rebuilt { .. } => true,
@@ -91,15 +111,15 @@ impl From<PlaceError> for Failure {
     fn from(error: PlaceError) -> Self {
         let message = with_causes(&error);
         match said_by_store(&error) {
-            Some(said) => Self {
-                kind: "store",
-                is_retryable: said.is_retryable(),
-                may_have_granted: said.may_have_granted(),
-                retry_after_ms: said.is_retryable().then_some(1_000),
-                message,
-            },
+            Some(said) => Self::of_store(said, message),
             None => Self::options(message),
         }
+    }
+}
+
+impl From<StoreError> for Failure {
+    fn from(error: StoreError) -> Self {
+        Self::of_store(&error, with_causes(&error))
     }
 }
 

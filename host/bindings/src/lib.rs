@@ -2,8 +2,8 @@
 //!
 //! [`Host`] is what a program opens, from [`HostOptions`] that are read from JSON and have the names of the server's
 //! configuration keys. It has a runtime of its own, so that a thread of any language can ask, and wait. A binding adds
-//! what its language wants: how a wait is interrupted, how a result comes back, how an error is raised. [`Failure`] is
-//! every error.
+//! what its language wants: how a wait is interrupted, how a result comes back, how an error is raised. [`Stores`] are
+//! for one that hands out ids itself. [`Failure`] is every error.
 //!
 //! ```
 //! use unalike_bindings::{Failure, Host, HostOptions, SequenceOptionsText};
@@ -24,7 +24,10 @@ pub mod c;
 mod failure;
 mod host;
 mod options;
+mod stores;
+mod threads;
 
 pub use failure::Failure;
 pub use host::Host;
 pub use options::{HostOptions, SequenceOptionsText, SnowflakeOptionsText, read_format};
+pub use stores::Stores;

@@ -356,6 +356,38 @@ impl StoreError {
         )
     }
 
+    /// A word for it, the same in every language.
+    ///
+    /// ```
+    /// use unalike_storage::StoreError;
+    /// assert_eq!(StoreError::tag_unknown("order").kind(), "tag-unknown");
+    /// ```
+    #[must_use]
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Unavailable { .. } => "unavailable",
+            Self::OutcomeUnknown { .. } => "outcome-unknown",
+            Self::TagUnknown { .. } => "tag-unknown",
+            Self::TagExists { .. } => "tag-exists",
+            Self::TagInvalid { .. } => "tag-invalid",
+            Self::TagLimit { .. } => "tag-limit",
+            Self::Exhausted { .. } => "exhausted",
+            Self::CeilingReached { .. } => "ceiling-reached",
+            Self::ClockBehind { .. } => "clock-behind",
+            Self::TimestampsEnded { .. } => "timestamps-ended",
+            Self::WorkersExhausted { .. } => "workers-exhausted",
+            Self::Quarantined { .. } => "quarantined",
+            Self::LeaseLost { .. } => "lease-lost",
+            Self::LayoutMismatch { .. } => "layout-mismatch",
+            Self::FormatBound { .. } => "format-bound",
+            Self::LeasesElsewhere { .. } => "leases-elsewhere",
+            Self::ClockSkew { .. } => "clock-skew",
+            Self::PlaceChanged { .. } => "place-changed",
+            Self::Corrupt { .. } => "corrupt",
+            Self::Refused { .. } => "refused",
+        }
+    }
+
     /// What the component is told.
     #[must_use]
     pub fn failure(&self) -> StoreFailure {

@@ -218,6 +218,7 @@ impl Hosts {
         let components = repository().join("target/hosts");
         wheel.env("UNALIKE_COMPONENT_WASM", components.join("unalike.wasm"));
         wheel.env("UNALIKE_FORMATS_WASM", components.join("unalike-formats.wasm"));
+        wheel.env("UNALIKE_NATIVE", repository().join("host/python/src/unalike/_native.abi3.so"));
         run(wheel.arg(folder.path()).arg(repository().join("host/python")))?;
         let size = |extension: &str| -> Result<f64> {
             let files = std::fs::read_dir(folder.path())?.collect::<Result<Vec<_>, _>>()?;

@@ -1,17 +1,20 @@
-"""Puts what is not written in Python into the package: both components, the statements and scripts of the stores, and
-the licences.
+"""Puts what is not written in Python into the package: both components, the library of the Rust host, the statements
+and scripts of the stores, and the licences.
 
 ``python host/python/build_components.py`` does it in a clone, for tests and programs that run from ``src``; the build
 of the wheel does it by itself. The components are the files that ``UNALIKE_COMPONENT_WASM`` and
-``UNALIKE_FORMATS_WASM`` name, or else what cargo builds. In a source distribution everything is there already.
+``UNALIKE_FORMATS_WASM`` name, and the library the one that ``UNALIKE_NATIVE`` names, or else what cargo builds. In a
+source distribution everything is there already but the library.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +22,8 @@ HERE = Path(__file__).resolve().parent
 PACKAGE = HERE / "src" / "unalike"
 COMPONENTS = {"unalike.wasm": "UNALIKE_COMPONENT_WASM", "unalike-formats.wasm": "UNALIKE_FORMATS_WASM"}
 LICENCES = ("LICENSE-APACHE", "LICENSE-MIT")
-ADAPTERS = ("sqlite", "mysql", "redis")
+NATIVE = "_native.abi3.so"
+ADAPTERS = ("sqlite", "redis")
 
 
 def is_clone() -> bool:
@@ -27,6 +31,12 @@ def is_clone() -> bool:
 
 
 def build() -> None:
+    put_native(HERE.parent.parent if is_clone() else None)
+    build_portable()
+
+
+def build_portable() -> None:
+    """What runs on any machine."""
     root = HERE.parent.parent
     put_components(root if is_clone() else None)
     if is_clone():
@@ -48,6 +58,30 @@ def put_components(root: Path | None) -> None:
         variables = " and ".join(COMPONENTS.values())
         what = f"set {variables} to the files, or build in a clone of the repository"
         sys.exit(f"{', '.join(missing)} is missing: {what}")
+
+
+def put_native(root: Path | None) -> None:
+    given = os.environ.get("UNALIKE_NATIVE")
+    if given:
+        put(Path(given), PACKAGE / NATIVE)
+    elif root is not None:
+        command = ["cargo", "build", "--release", "--locked", "-p", "unalike-python"]
+        command += ["--message-format", "json-render-diagnostics"]
+        built = subprocess.run(command, cwd=root, check=True, stdout=subprocess.PIPE, text=True).stdout
+        messages = [json.loads(line) for line in built.splitlines()]
+        (library,) = (
+            file
+            for message in messages
+            if message["reason"] == "compiler-artifact" and message["target"]["name"] == "unalike_python"
+            for file in message["filenames"]
+        )
+        put(Path(library), PACKAGE / NATIVE)
+    else:
+        sys.exit(
+            "the library of the Rust host is missing, and a source distribution has no sources of it: install a wheel, "
+            "build in a clone of the repository, or set UNALIKE_NATIVE to the file that "
+            "`cargo build --release -p unalike-python` makes there"
+        )
 
 
 def put_statements(root: Path) -> None:
@@ -78,11 +112,13 @@ def page() -> str:
 
 
 def put(source: Path, target: Path) -> None:
-    """Copies a file, if it is another one: somebody may be reading it."""
+    """Copies a file, if it is another one, in one step: a program may be running from it."""
     content = source.read_bytes()
     if not target.is_file() or target.read_bytes() != content:
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(content)
+        new = target.with_name(f"{target.name}.new")
+        new.write_bytes(content)
+        os.replace(new, target)
 
 
 try:
@@ -96,7 +132,13 @@ else:
         """Called by the build of the wheel and of the source distribution."""
 
         def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-            build()
+            if self.target_name == "wheel":
+                build()
+                # One library for all versions of Python from 3.10 on.
+                platform = re.sub(r"[.-]", "_", sysconfig.get_platform())
+                build_data.update(pure_python=False, tag=f"cp310-abi3-{platform}")
+            else:
+                build_portable()
 
     class Page(MetadataHookInterface):
         """Called before anything is said of the package: the licences are looked for then."""

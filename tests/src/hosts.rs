@@ -9,7 +9,9 @@ use std::sync::OnceLock;
 
 use anyhow::{Context, Result, ensure};
 
+use crate::etcd::Etcd;
 use crate::mariadb::MariaDb;
+use crate::postgres::Postgres;
 use crate::redis::{Persistence, Redis};
 use crate::server;
 use crate::shared::Shared;
@@ -21,6 +23,10 @@ const INSTALL: &str = "run the tests by their own command, which installs it: te
 #[derive(Debug)]
 pub struct Servers {
     database: String,
+    /// The database of the server's administrator.
+    postgres: String,
+    /// Without a prefix.
+    etcd: String,
     redis: Redis,
 }
 
@@ -30,7 +36,13 @@ impl Servers {
     /// # Errors
     /// When one is not installed, or does not become ready.
     pub fn start() -> Result<Self> {
-        Ok(Self { database: MariaDb::shared()?.database()?, redis: Redis::start(Persistence::AofAlways)? })
+        let port = *Etcd::shared()?.ports().first().context("etcd has no member")?;
+        Ok(Self {
+            database: MariaDb::shared()?.database()?,
+            postgres: Postgres::shared()?.url("postgres"),
+            etcd: format!("etcd://127.0.0.1:{port}"),
+            redis: Redis::start(Persistence::AofAlways)?,
+        })
     }
 
     /// The variables by which the suites find them, the binary `unalike` and the components.
@@ -42,9 +54,12 @@ impl Servers {
         Ok(vec![
             ("UNALIKE_TEST_MYSQL", self.database.clone()),
             ("UNALIKE_TEST_REDIS", self.redis.url(0, "")),
+            ("UNALIKE_TEST_POSTGRES", self.postgres.clone()),
+            ("UNALIKE_TEST_ETCD", self.etcd.clone()),
             ("UNALIKE_BIN", shown(server::binary()?)),
             ("UNALIKE_COMPONENT_WASM", shown(&core)),
             ("UNALIKE_FORMATS_WASM", shown(&formats)),
+            ("UNALIKE_NATIVE", shown(&native()?)),
         ])
     }
 }
@@ -109,8 +124,16 @@ fn build_python() -> Result<PathBuf> {
     let mut build = Command::new(&python);
     build.args(["-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--force-reinstall"]);
     build.arg(repository().join("host/python"));
-    run(build.env("UNALIKE_COMPONENT_WASM", core).env("UNALIKE_FORMATS_WASM", formats))?;
+    build.env("UNALIKE_COMPONENT_WASM", core).env("UNALIKE_FORMATS_WASM", formats);
+    run(build.env("UNALIKE_NATIVE", native()?))?;
     Ok(python)
+}
+
+/// The library of the Python package, which `tests/run` builds beside the command.
+fn native() -> Result<PathBuf> {
+    let library = server::binary()?.with_file_name("libunalike_python.so");
+    ensure!(library.exists(), "{} is missing: {INSTALL}", library.display());
+    Ok(library)
 }
 
 /// The files of the two components.

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import sysconfig
 import zipfile
 from pathlib import Path
 from typing import get_args
@@ -77,6 +78,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         **os.environ,
         "UNALIKE_COMPONENT_WASM": str(components / "unalike.wasm"),
         "UNALIKE_FORMATS_WASM": str(components / "unalike-formats.wasm"),
+        "UNALIKE_NATIVE": str(components.parent / "_native.abi3.so"),
     }
     command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(target), str(HERE)]
     built = subprocess.run(command, env=environment, capture_output=True, text=True)
@@ -86,11 +88,13 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_what_is_in_the_wheel(wheel: Path) -> None:
-    assert wheel.name == "unalike-0.1.0-py3-none-any.whl"
+    platform = re.sub(r"[.-]", "_", sysconfig.get_platform())
+    assert wheel.name == f"unalike-0.1.0-cp310-abi3-{platform}.whl"
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
         metadata = archive.read("unalike-0.1.0.dist-info/METADATA").decode()
-    for name in ("unalike/py.typed", "unalike/wasm/unalike.wasm", "unalike/wasm/unalike-formats.wasm"):
+    library = ("unalike/_native.abi3.so", "unalike/_native.pyi")
+    for name in ("unalike/py.typed", *library, "unalike/wasm/unalike.wasm", "unalike/wasm/unalike-formats.wasm"):
         assert name in names
     assert not [name for name in names if "machine-code" in name or "test" in name or "__pycache__" in name]
     assert "Requires-Dist: wasmtime==50.0.1\n" in metadata and "From Python" in metadata
@@ -184,7 +188,8 @@ README = (HERE / "README.md").read_text()
 def test_the_programs_of_the_readme_run(installed: Path, tmp_path: Path) -> None:
     """In an empty folder, as a reader types them, and once more; the rest is quoted from the examples."""
     blocks = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    first, coroutines, *excerpts = blocks
+    first, any_store, coroutines, *excerpts = blocks
+    compile(any_store, "README.md", "exec")
     (tmp_path / "first.py").write_text(first)
     (tmp_path / "coroutines.py").write_text(coroutines)
     assert [ran(installed, tmp_path / "first.py") for _ in range(2)] == ["1\n", "2\n"]
@@ -222,11 +227,11 @@ with Ids(segments=SqliteStore("ids.sqlite")) as ids:
 def test_the_imports_of_the_readme(installed: Path, tmp_path: Path) -> None:
     """Each says what to install where its driver is missing."""
     imports = re.findall(r"\| `(from unalike\.(\w+) import \w+)` \|", README)
-    assert {name for _, name in imports} == {"sqlite", "mysql", "redis", "remote", "memory"}
+    assert {name for _, name in imports} == {"sqlite", "mysql", "redis", "remote", "stores", "memory"}
     for line, name in imports:
         exec(line, {})
         done = subprocess.run([str(installed), "-c", line], capture_output=True, text=True, cwd=tmp_path)
-        needs_driver = name in ("mysql", "redis")
+        needs_driver = name == "redis"
         assert done.returncode == needs_driver and (f"pip install 'unalike[{name}]'" in done.stderr) == needs_driver
 
 

@@ -12,7 +12,7 @@ use unalike_tests::hosts::{Servers, node, python, repository, run, test_files};
 const AT_ONCE: usize = 3;
 
 /// What of the suite needs no more than a database.
-const RULES_AND_ONE_SERVER: &[&str] = &["vectors", "formats", "lease_rules", "mysql"];
+const RULES_AND_ONE_SERVER: &[&str] = &["vectors", "formats", "lease_rules", "stores"];
 
 #[test]
 fn the_rules_and_one_server_of_the_python_package_pass() -> Result<()> {

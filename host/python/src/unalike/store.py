@@ -88,14 +88,19 @@ StoreErrorKind = Literal[
     "tag-limit",
     "ceiling-reached",
     "quarantined",
+    "clock-behind",
+    "timestamps-ended",
     "layout-mismatch",
+    "format-bound",
     "leases-elsewhere",
+    "place-changed",
     "corrupt",
 ]
 """Why a store gave nothing.
 
 ``unavailable``: nothing was done, it may work later. ``outcome-unknown``: it may have been done, but the answer was
-lost; whatever was granted is burnt. ``ceiling-reached`` and ``quarantined``: nothing was granted, it will work later.
+lost; whatever was granted is burnt. ``ceiling-reached``, ``quarantined`` and ``clock-behind``: nothing was granted, it
+will work later.
 ``lease-lost``: no lease with this worker and grant id is running. ``leases-elsewhere``: the leases of the namespace are
 kept in another place, of which the store has a record. ``clock-skew``: the holder's clock is too far from
 the store's. The others last until somebody acts.
@@ -270,14 +275,18 @@ class StoreError(Exception):
     def failure(self) -> StoreFailure:
         """What the component is told."""
         kind = self.kind
-        if kind == "ceiling-reached" or kind == "quarantined":
+        if kind == "ceiling-reached" or kind == "quarantined" or kind == "clock-behind":
             return "unavailable"
+        if kind == "timestamps-ended":
+            return "exhausted"
         if (
             kind == "tag-exists"
             or kind == "tag-invalid"
             or kind == "tag-limit"
             or kind == "layout-mismatch"
+            or kind == "format-bound"
             or kind == "leases-elsewhere"
+            or kind == "place-changed"
             or kind == "corrupt"
         ):
             return "refused"

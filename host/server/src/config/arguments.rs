@@ -436,10 +436,10 @@ fn error_of(line: &[OsString], command: &mut clap::Command, kind: ErrorKind, tex
 }
 
 /// Variables that begin like ours and that other programs set: Kubernetes those of a service named `unalike`, and the
-/// build of the component.
+/// builds of the component and of the packages.
 fn is_anothers(variable: &str) -> bool {
     let of_service = ["UNALIKE_PORT", "UNALIKE_SERVICE_"].iter().any(|begin| variable.starts_with(begin));
-    of_service || matches!(variable, "UNALIKE_COMPONENT_WASM" | "UNALIKE_FORMATS_WASM")
+    of_service || matches!(variable, "UNALIKE_COMPONENT_WASM" | "UNALIKE_FORMATS_WASM" | "UNALIKE_NATIVE")
 }
 
 /// One sentence for each variable of the environment that begins like ours and that nothing reads.

@@ -1,0 +1,237 @@
+//! `unalike._native`: the stores of the Rust host, for the Python package.
+//!
+//! Each call waits without the interpreter, and answers with plain values, of which the package makes its own. A store
+//! that grants nothing raises `unalike.StoreError`.
+
+mod keeper;
+
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::PyType;
+use unalike::storage::{
+    GrantId, Layout, LayoutFields, Lease, LeaseAcquire, LeaseExtend, Mode, StoreError, TagOptions, TagRecord,
+    TailRelease,
+};
+use unalike::{AdaptiveStep, FieldOrder, RefillPolicy, StepPolicy};
+use unalike_bindings::{Failure, HostOptions};
+
+/// The stores of a program, open in one process.
+#[pyclass(frozen, module = "unalike._native")]
+struct Stores(unalike_bindings::Stores);
+
+/// start, end, stride, generation, version
+type SegmentParts = (u64, u64, u64, u64, u64);
+
+/// worker, grant id, first timestamp, first timestamp after it
+type LeaseParts = (u32, u128, u64, u64);
+
+/// timestamp bits, datacenter bits, worker bits, sequence bits, whether the worker comes first, epoch, tick
+type LayoutParts = (u8, u8, u8, u8, bool, u64, u32);
+
+/// step; its least and greatest, below how many milliseconds it doubles, above how many it halves, where it adapts
+type StepParts = (u64, Option<(u64, u64, u64, u64)>);
+
+/// whether it is a share of what was granted, in percent; how much
+type RefillParts = (bool, u64);
+
+/// start, step, refill, whether it is ordered
+type OptionParts = (u64, StepParts, RefillParts, bool);
+
+#[pymethods]
+impl Stores {
+    /// Opens them, by the options of `HostOptions` in JSON.
+    #[new]
+    fn new(py: Python<'_>, options: &str) -> PyResult<Self> {
+        let opened =
+            py.detach(|| HostOptions::read(options).and_then(|options| unalike_bindings::Stores::open(&options)));
+        opened.map(Self).map_err(|failure| raised(py, &failure))
+    }
+
+    fn allocate(&self, py: Python<'_>, tag: String, count: u64, at_least: u64) -> PyResult<SegmentParts> {
+        let segment =
+            self.ask(py, |stores| stores.ask(|store| async move { store.allocate(&tag, count, at_least).await }))?;
+        Ok((segment.start, segment.end, segment.stride, segment.generation, segment.version))
+    }
+
+    fn release(&self, py: Python<'_>, tag: String, start: u64, version: u64) -> PyResult<bool> {
+        let tail = TailRelease { start, version };
+        self.ask(py, |stores| stores.ask(|store| async move { store.release(&tag, tail).await }))
+    }
+
+    fn open_tag(&self, py: Python<'_>, tag: String) -> PyResult<(OptionParts, u64)> {
+        let record = self.ask(py, |stores| stores.ask(|store| async move { store.open_tag(&tag).await }))?;
+        Ok(record_parts(&record))
+    }
+
+    fn create_tag(&self, py: Python<'_>, tag: String, options: OptionParts) -> PyResult<(OptionParts, u64)> {
+        let record = self.ask(py, |stores| {
+            let options = tag_options(options)?;
+            stores.ask(|store| async move { store.create_tag(&tag, &options).await })
+        })?;
+        Ok(record_parts(&record))
+    }
+
+    fn identity(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        let identity = self.ask(py, |stores| stores.ask(|store| async move { store.identity().await }))?;
+        Ok(identity.map(|identity| identity.to_string()))
+    }
+
+    fn leave_leases(&self, py: Python<'_>, namespace: String) -> PyResult<()> {
+        self.ask(py, |stores| stores.ask(|store| async move { store.leave_leases(&namespace).await }))
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "it is a request of the lease port")]
+    fn acquire(
+        &self,
+        py: Python<'_>,
+        namespace: String,
+        layout: LayoutParts,
+        holder: String,
+        preferred_worker: Option<u32>,
+        now_ms: u64,
+        horizon_ms: u64,
+    ) -> PyResult<LeaseParts> {
+        let lease = self.ask(py, |stores| {
+            let layout = layout_of(layout)?;
+            let acquire = LeaseAcquire { namespace, layout, holder, preferred_worker, now_ms, horizon_ms };
+            stores.ask_leases(|leases| async move { leases.acquire(&acquire).await })
+        })?;
+        Ok(lease_parts(lease))
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "it is a request of the lease port")]
+    fn extend(
+        &self,
+        py: Python<'_>,
+        namespace: String,
+        layout: LayoutParts,
+        worker: u32,
+        grant_id: u128,
+        now_ms: u64,
+        horizon_ms: u64,
+    ) -> PyResult<LeaseParts> {
+        let lease = self.ask(py, |stores| {
+            let layout = layout_of(layout)?;
+            let extend = LeaseExtend { namespace, layout, worker, grant_id: GrantId(grant_id), now_ms, horizon_ms };
+            stores.ask_leases(|leases| async move { leases.extend(&extend).await })
+        })?;
+        Ok(lease_parts(lease))
+    }
+
+    fn release_lease(
+        &self,
+        py: Python<'_>,
+        namespace: String,
+        worker: u32,
+        grant_id: u128,
+        end_ms: u64,
+    ) -> PyResult<bool> {
+        self.ask(py, |stores| {
+            stores
+                .ask_leases(|leases| async move { leases.release(&namespace, worker, GrantId(grant_id), end_ms).await })
+        })
+    }
+
+    fn lease_identity(&self, py: Python<'_>) -> PyResult<Option<String>> {
+        let identity = self.ask(py, |stores| stores.ask_leases(|leases| async move { leases.identity().await }))?;
+        Ok(identity.map(|identity| identity.to_string()))
+    }
+
+    fn address(&self) -> Option<String> {
+        self.0.address()
+    }
+
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        self.ask(py, unalike_bindings::Stores::close)
+    }
+}
+
+impl Stores {
+    /// Asks, and waits without the interpreter.
+    fn ask<T: Send>(
+        &self,
+        py: Python<'_>,
+        question: impl FnOnce(&unalike_bindings::Stores) -> Result<T, Failure> + Send,
+    ) -> PyResult<T> {
+        py.detach(|| question(&self.0)).map_err(|failure| raised(py, &failure))
+    }
+}
+
+/// `unalike.StoreError`.
+fn raised(py: Python<'_>, failure: &Failure) -> PyErr {
+    static STORE_ERROR: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+    let kind = failure.store_kind.unwrap_or(match failure.kind {
+        "panic" => "outcome-unknown",
+        "executor" => "unavailable",
+        _ => "refused",
+    });
+    let made =
+        STORE_ERROR.import(py, "unalike.store", "StoreError").and_then(|class| class.call1((kind, &failure.message)));
+    made.map_or_else(|error| error, PyErr::from_value)
+}
+
+fn record_parts(record: &TagRecord) -> (OptionParts, u64) {
+    let TagOptions { start, step, refill, mode } = record.options;
+    let step = match step {
+        StepPolicy::Fixed { step } => (step, None),
+        StepPolicy::Adaptive(AdaptiveStep { initial, min, max, grow_below_ms, shrink_above_ms }) => {
+            (initial, Some((min, max, grow_below_ms, shrink_above_ms)))
+        }
+    };
+    let refill = match refill {
+        RefillPolicy::ShareConsumed { percent } => (true, u64::from(percent)),
+        RefillPolicy::Remaining { count } => (false, count),
+    };
+    ((start, step, refill, mode == Mode::Ordered), record.watermark)
+}
+
+fn tag_options((start, step, refill, is_ordered): OptionParts) -> Result<TagOptions, Failure> {
+    let step = match step {
+        (step, None) => StepPolicy::Fixed { step },
+        (initial, Some((min, max, grow_below_ms, shrink_above_ms))) => {
+            StepPolicy::Adaptive(AdaptiveStep { initial, min, max, grow_below_ms, shrink_above_ms })
+        }
+    };
+    let refill = match refill {
+        (true, percent) => RefillPolicy::ShareConsumed {
+            percent: u8::try_from(percent).map_err(|_| unfit(format!("a tag is refilled at {percent} percent")))?,
+        },
+        (false, count) => RefillPolicy::Remaining { count },
+    };
+    Ok(TagOptions { start, step, refill, mode: if is_ordered { Mode::Ordered } else { Mode::Buffered } })
+}
+
+fn layout_of(parts: LayoutParts) -> Result<Layout, Failure> {
+    let (timestamp_bits, datacenter_bits, worker_bits, sequence_bits, is_worker_first, epoch_ms, tick_ms) = parts;
+    let order = if is_worker_first { FieldOrder::WorkerFirst } else { FieldOrder::SequenceFirst };
+    Layout::new(LayoutFields { timestamp_bits, datacenter_bits, worker_bits, sequence_bits, order, epoch_ms, tick_ms })
+        .map_err(|error| unfit(format!("the layout is not valid: {error}")))
+}
+
+fn unfit(what: String) -> Failure {
+    StoreError::refused(what).into()
+}
+
+fn lease_parts(Lease { worker, grant_id: GrantId(grant_id), not_before_ms, valid_until_ms }: Lease) -> LeaseParts {
+    (worker, grant_id, not_before_ms, valid_until_ms)
+}
+
+/// What the stores warned of since the last call: which part, and in which words.
+#[pyfunction]
+fn warnings() -> Vec<(String, String)> {
+    keeper::taken()
+}
+
+#[pymodule]
+mod _native {
+    use pyo3::prelude::*;
+
+    #[pymodule_export]
+    use super::{Stores, warnings};
+
+    #[pymodule_init]
+    fn init(_module: &Bound<'_, PyModule>) -> PyResult<()> {
+        super::keeper::keep();
+        Ok(())
+    }
+}

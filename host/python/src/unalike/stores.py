@@ -1,0 +1,257 @@
+"""Any store by its URL, as the ``unalike`` command and its server open it: the host in Rust talks to it."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Optional, TypeVar, Union
+
+from . import _native
+from ._given import text_given
+from ._process import MARK, ProcessLock, current, uninterrupted_calls
+from .store import (
+    AdaptiveStep,
+    FixedStep,
+    Layout,
+    Lease,
+    LeaseAcquire,
+    LeaseExtend,
+    Remaining,
+    Segment,
+    ShareConsumed,
+    StoreError,
+    TagOptions,
+    TagRecord,
+    TailRelease,
+    validate_allocate,
+    validate_options,
+    validate_public,
+    validate_tag,
+)
+
+__all__ = ["Store"]
+
+T = TypeVar("T")
+
+_U64_MAX: Final = 2**64 - 1
+
+
+@uninterrupted_calls
+class Store:
+    """Segments and leases in the store that a URL names, for any number of threads.
+
+    ``mysql://ids@db.example/ids``, ``postgres://ids@db.example/ids``, ``etcd://host:2379``,
+    ``redis+sentinel://h1:26379,h2:26379/ids`` above a durable store, and all others that the ``unalike`` command knows,
+    with the same parameters. A list of URLs is a set of stores, its stripes.
+
+    A request whose answer is lost counts as done, and what it granted is never offered again. A child of a fork opens
+    connections of its own.
+
+    :param url: Where the store is, or the stripes of a set in their order. A password belongs into the parameter
+        ``password-file`` or ``password-env``.
+    :param backing: The URL of the durable store behind one in Redis; ``"none"`` if there is none, and ids are only as
+        safe as that Redis is.
+    :param leases: The URL of the store that leases workers, or ``"none"``. By default the durable store of the
+        sequences; none for a set of stores.
+    :param token: For unalike servers, with the scope ``lease``.
+    :param create_tags: Whether tags are created by their first use. By default they are in a store of unalike's own.
+    :param tags_max: How many tags there may be, sub-keys not counted.
+    :param lease_horizon_max_ms: How far ahead of the store's clock a lease may reach: 1 ms to 366 days.
+    :param lease_skew_max_ms: How far a holder's clock may be from the store's, up to an hour.
+    :raises StoreError: ``unavailable`` when the store does not answer; ``refused`` when it denies access, when grants
+        cannot rest on it, and for options that are wrong. Each says what to do.
+
+    >>> from unalike import Ids
+    >>> from unalike.stores import Store
+    >>> store = Store("postgres://ids@db.example/ids?password-env=DB_PASSWORD")  # doctest: +SKIP
+    >>> ids = Ids(segments=store, leases=store)  # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        url: Union[str, Sequence[str]],
+        *,
+        backing: Optional[str] = None,
+        leases: Optional[str] = None,
+        token: Optional[str] = None,
+        create_tags: Optional[bool] = None,
+        tags_max: int = 1_000_000,
+        lease_horizon_max_ms: int = 600_000,
+        lease_skew_max_ms: int = 10_000,
+    ) -> None:
+        if isinstance(url, Sequence) and not isinstance(url, str):
+            place: Any = [text_given("the address of a stripe", one) for one in url]
+        else:
+            place = text_given("the address", url)
+        options = {
+            "store": place,
+            "backing": backing,
+            "leases": leases,
+            "token": token,
+            "create_tags": create_tags,
+            "tags_max": tags_max,
+            "lease_horizon_max_ms": lease_horizon_max_ms,
+            "lease_skew_max_ms": lease_skew_max_ms,
+        }
+        try:
+            self._options: Final = json.dumps({name: value for name, value in options.items() if value is not None})
+        except (TypeError, ValueError):
+            # Not in the words of the module, which may show a password.
+            what = "texts, backing, leases and token too, create_tags True or False, and all others whole numbers"
+            raise StoreError("refused", f"the options of the store cannot be used: addresses must be {what}") from None
+        self._opening: Final = ProcessLock()
+        self._is_closed = False
+        # What a process inherits is kept, and left alone.
+        self._inherited: Final[list[Any]] = []
+        self._opened = _Opened(self._options)
+        self._address: Final = self._opened.stores.address() or "the store"
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._address!r})"
+
+    @property
+    def address(self) -> str:
+        """Where it is, for messages: host, port and database."""
+        return self._address
+
+    def allocate(self, tag: str, count: int, at_least: int) -> Segment:
+        """Grants numbers: :meth:`unalike.store.SegmentStore.allocate`."""
+        validate_allocate(tag, count, at_least)
+        return Segment(*self._ask(lambda stores: stores.allocate(tag, count, at_least)))
+
+    def release(self, tag: str, tail: TailRelease) -> bool:
+        """Takes numbers back: :meth:`unalike.store.SegmentStore.release`."""
+        validate_tag(tag)
+        if not (1 <= tail.start <= _U64_MAX and 0 <= tail.version <= _U64_MAX):
+            return False
+        return self._ask(lambda stores: stores.release(tag, tail.start, tail.version))
+
+    def open_tag(self, tag: str) -> TagRecord:
+        """The tag as the store keeps it: :meth:`unalike.store.SegmentStore.open_tag`."""
+        validate_tag(tag)
+        return _record(tag, *self._ask(lambda stores: stores.open_tag(tag)))
+
+    def create_tag(self, tag: str, options: Optional[TagOptions] = None) -> TagRecord:
+        """Creates a tag, whatever is said of first use; the limit of tags applies.
+
+        :raises StoreError: ``tag-exists``, ``tag-limit``, ``tag-invalid``, and any error of the connection.
+        """
+        options = TagOptions() if options is None else options
+        validate_options(tag, options)
+        validate_public(tag)
+        parts = _option_parts(options)
+        return _record(tag, *self._ask(lambda stores: stores.create_tag(tag, parts)))
+
+    def identity(self) -> Optional[str]:
+        """The random name of the store's data: :meth:`unalike.store.SegmentStore.identity`."""
+        return self._ask(lambda stores: stores.identity())
+
+    def acquire(self, request: LeaseAcquire) -> Lease:
+        """Grants a worker: :meth:`unalike.store.LeaseStore.acquire`."""
+        layout = _layout_parts(request.layout)
+        return Lease(
+            *self._ask(
+                lambda stores: stores.acquire(
+                    request.namespace,
+                    layout,
+                    request.holder,
+                    request.preferred_worker,
+                    request.now_ms,
+                    request.horizon_ms,
+                )
+            )
+        )
+
+    def extend(self, request: LeaseExtend) -> Lease:
+        """Moves the end of a running lease: :meth:`unalike.store.LeaseStore.extend`."""
+        layout = _layout_parts(request.layout)
+        return Lease(
+            *self._ask(
+                lambda stores: stores.extend(
+                    request.namespace, layout, request.worker, request.grant_id, request.now_ms, request.horizon_ms
+                )
+            )
+        )
+
+    def release_lease(self, namespace: str, worker: int, grant_id: int, end_ms: int) -> bool:
+        """Ends a lease: :meth:`unalike.store.LeaseStore.release_lease`."""
+        return self._ask(lambda stores: stores.release_lease(namespace, worker, grant_id, end_ms))
+
+    def lease_identity(self) -> Optional[str]:
+        """As :meth:`identity`, of the leases."""
+        return self._ask(lambda stores: stores.lease_identity())
+
+    def leave_leases(self, namespace: str) -> None:
+        """Notes that a Redis keeps the leases of a namespace, unless this store does."""
+        self._ask(lambda stores: stores.leave_leases(namespace))
+
+    def close(self) -> None:
+        """Closes the connections. Not needed for safety. Requests fail from then on."""
+        self._is_closed = True
+        opened = self._opened
+        # A child of a fork has none yet.
+        if MARK[0] == opened.mark:
+            opened.stores.close()
+
+    def _ask(self, ask: Callable[[_native.Stores], T]) -> T:
+        if self._is_closed:
+            raise StoreError("refused", f"{self._address}: the store was closed")
+        stores = self._stores()
+        try:
+            return ask(stores)
+        except (OverflowError, TypeError, ValueError) as error:
+            raise StoreError("refused", f"{self._address} was asked for what no store can grant: {error}") from error
+        finally:
+            _log_warnings()
+
+    def _stores(self) -> _native.Stores:
+        """Those of this process."""
+        opened = self._opened
+        if MARK[0] == opened.mark:
+            return opened.stores
+        with self._opening.get():
+            if self._opened.mark != current():
+                self._inherited.append(self._opened)
+                self._opened = _Opened(self._options)
+            return self._opened.stores
+
+
+class _Opened:
+    """The stores that one process opened."""
+
+    __slots__ = ("mark", "stores")
+
+    def __init__(self, options: str) -> None:
+        self.mark = current()
+        try:
+            self.stores = _native.Stores(options)
+        finally:
+            _log_warnings()
+
+
+def _log_warnings() -> None:
+    for part, message in _native.warnings():
+        logging.getLogger(part).warning("%s", message)
+
+
+def _record(tag: str, options: _native.OptionParts, watermark: int) -> TagRecord:
+    start, (first, bounds), (is_share, left), is_ordered = options
+    step = FixedStep(first) if bounds is None else AdaptiveStep(first, *bounds)
+    refill = ShareConsumed(left) if is_share else Remaining(left)
+    return TagRecord(tag, TagOptions(start, step, refill, "ordered" if is_ordered else "buffered"), watermark)
+
+
+def _option_parts(options: TagOptions) -> _native.OptionParts:
+    step, refill = options.step, options.refill
+    if isinstance(step, FixedStep):
+        steps: _native.StepParts = (step.step, None)
+    else:
+        steps = (step.step, (step.min, step.max, step.grow_below_ms, step.shrink_above_ms))
+    refills = (False, refill.numbers) if isinstance(refill, Remaining) else (True, refill.percent)
+    return options.start, steps, refills, options.mode == "ordered"
+
+
+def _layout_parts(layout: Layout) -> _native.LayoutParts:
+    bits = layout.timestamp_bits, layout.datacenter_bits, layout.worker_bits, layout.sequence_bits
+    return (*bits, layout.order == "worker-first", layout.epoch_ms, layout.tick_ms)

@@ -4,7 +4,8 @@ and scripts of the stores, and the licences.
 ``python host/python/build_components.py`` does it in a clone, for tests and programs that run from ``src``; the build
 of the wheel does it by itself. The components are the files that ``UNALIKE_COMPONENT_WASM`` and
 ``UNALIKE_FORMATS_WASM`` name, and the library the one that ``UNALIKE_NATIVE`` names, or else what cargo builds. In a
-source distribution everything is there already but the library.
+source distribution everything is there already but the library: without one, the package has no stores on servers but
+those of Redis and of unalike.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ HERE = Path(__file__).resolve().parent
 PACKAGE = HERE / "src" / "unalike"
 COMPONENTS = {"unalike.wasm": "UNALIKE_COMPONENT_WASM", "unalike-formats.wasm": "UNALIKE_FORMATS_WASM"}
 LICENCES = ("LICENSE-APACHE", "LICENSE-MIT")
-NATIVE = "_native.abi3.so"
+NATIVE = "_native.pyd" if os.name == "nt" else "_native.abi3.so"
 ADAPTERS = ("sqlite", "redis")
 
 
@@ -30,9 +31,10 @@ def is_clone() -> bool:
     return (HERE.parent.parent / "guest" / "artifact" / "Cargo.toml").is_file()
 
 
-def build() -> None:
-    put_native(HERE.parent.parent if is_clone() else None)
+def build() -> bool:
+    """Answers whether the package has the library."""
     build_portable()
+    return put_native(HERE.parent.parent if is_clone() else None)
 
 
 def build_portable() -> None:
@@ -60,7 +62,8 @@ def put_components(root: Path | None) -> None:
         sys.exit(f"{', '.join(missing)} is missing: {what}")
 
 
-def put_native(root: Path | None) -> None:
+def put_native(root: Path | None) -> bool:
+    """Answers whether there is one: a source distribution has no sources of it."""
     given = os.environ.get("UNALIKE_NATIVE")
     if given:
         put(Path(given), PACKAGE / NATIVE)
@@ -74,14 +77,10 @@ def put_native(root: Path | None) -> None:
             for message in messages
             if message["reason"] == "compiler-artifact" and message["target"]["name"] == "unalike_python"
             for file in message["filenames"]
+            if file.endswith((".so", ".dylib", ".dll"))
         )
         put(Path(library), PACKAGE / NATIVE)
-    else:
-        sys.exit(
-            "the library of the Rust host is missing, and a source distribution has no sources of it: install a wheel, "
-            "build in a clone of the repository, or set UNALIKE_NATIVE to the file that "
-            "`cargo build --release -p unalike-python` makes there"
-        )
+    return bool(given) or root is not None
 
 
 def put_statements(root: Path) -> None:
@@ -133,10 +132,10 @@ else:
 
         def initialize(self, version: str, build_data: dict[str, Any]) -> None:
             if self.target_name == "wheel":
-                build()
-                # One library for all versions of Python from 3.10 on.
-                platform = re.sub(r"[.-]", "_", sysconfig.get_platform())
-                build_data.update(pure_python=False, tag=f"cp310-abi3-{platform}")
+                if build():
+                    # One library for all versions of Python from 3.10 on.
+                    platform = re.sub(r"[.-]", "_", sysconfig.get_platform())
+                    build_data.update(pure_python=False, tag=f"cp310-abi3-{platform}")
             else:
                 build_portable()
 

@@ -10,7 +10,7 @@
 use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
@@ -64,6 +64,8 @@ pub(crate) struct Cluster {
     expected: Mutex<Option<Arc<Expected>>>,
     /// The greatest revision that was seen: nothing is older that was asked for afterwards.
     revision: AtomicI64,
+    /// Why the cluster has forgotten what it answered, once it has: later writes of others lift its revision past that.
+    forgot: OnceLock<String>,
     /// What the members' clocks show, and where they were set, as far as this process has seen.
     clocks: Mutex<HashMap<usize, Option<MemberClock>>>,
     base: std::time::Instant,
@@ -126,6 +128,7 @@ impl Cluster {
             connecting: tokio::sync::Mutex::default(),
             expected: Mutex::default(),
             revision: AtomicI64::new(0),
+            forgot: OnceLock::new(),
             clocks: Mutex::default(),
             base: std::time::Instant::now(),
             steps: ClockSteps::default(),
@@ -262,12 +265,16 @@ impl Cluster {
         self.check_cluster(header.cluster_id)?;
         self.revision.fetch_max(header.revision, Ordering::SeqCst);
         self.term.fetch_max(header.raft_term, Ordering::SeqCst);
+        if let Some(why) = self.forgot.get() {
+            return Err(self.refused(why));
+        }
         if header.revision < seen && !self.assume_identity {
-            return Err(self.refused(&format!(
+            let why = format!(
                 "its revision went back from {seen} to {}: it is a copy, or was restored from one; adopt it with `unalike \
-                 store adopt --lift COUNT`",
+                 store adopt --lift COUNT`, and restart the programs that knew it",
                 header.revision
-            )));
+            );
+            return Err(self.refused(self.forgot.get_or_init(|| why)));
         }
         Ok(())
     }

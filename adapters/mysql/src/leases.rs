@@ -629,6 +629,13 @@ pub(crate) async fn quarantine(database: &Database, options: &MysqlOptions, was_
     Ok(end_ms)
 }
 
+/// The longest horizon that any program ever came with. The tables of leases are open.
+pub(crate) async fn longest_horizon_ms(database: &Database) -> Result<u64, StoreError> {
+    let rows = database.rows("reading unalike_lease_store", sqlx::query(READ_STORE)).await?;
+    let row = rows.first().ok_or_else(|| damaged(database.at(), "the table unalike_lease_store has no row"))?;
+    number(database, row, "max_horizon_ms")
+}
+
 /// [`SegmentStore::leave_leases`](unalike_storage::SegmentStore::leave_leases). Where nobody made the tables of leases,
 /// and this user may not, nothing is leased in them, and the time that Redis is granted says where the leases are.
 pub(crate) async fn leave(database: &Database, options: &MysqlOptions, namespace: &str) -> Result<(), StoreError> {

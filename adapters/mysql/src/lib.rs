@@ -626,10 +626,10 @@ impl MysqlStore {
                 database.at()
             )));
         }
-        // As far ahead as time is ever granted to leases: see below.
-        let kept_ms = options.limits.max_horizon_ms.saturating_add(KEPT_LEAD_MS);
         // Leases were waited for with the first dialect, and those of now are this server's.
         let leases_from_ms = leases::quarantine(&database, &options, is_recorded).await?;
+        // As far ahead as time was ever granted to leases, by any program: see below.
+        let kept_ms = leases::longest_horizon_ms(&database).await?.saturating_add(KEPT_LEAD_MS);
         // The record comes last: until then nobody is granted anything here.
         let lifted = match &options.dialect {
             Dialect::Unalike => {

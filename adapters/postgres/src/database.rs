@@ -66,6 +66,8 @@ pub(crate) struct Connector {
     process: Process,
     /// When a connection last broke: those that are older are probably broken too, and are not used again.
     broke: Mutex<Option<Instant>>,
+    /// Why the server has forgotten grants of this program, once it has: later writes of others lift its log past them.
+    forgot: OnceLock<String>,
     /// How far the server's log was when the newest grant was made. What was logged before that lasts.
     log_position: AtomicI64,
 }
@@ -109,6 +111,7 @@ impl Database {
             expected: Mutex::default(),
             process: Process::current(),
             broke: Mutex::default(),
+            forgot: OnceLock::new(),
             log_position: AtomicI64::new(0),
         };
         let size = usize::try_from(options.connections_max).unwrap_or(usize::MAX);
@@ -365,22 +368,26 @@ impl Connector {
         let expected = lock(&self.expected).clone();
         let Some(expected) = expected else { return Ok(None) };
         let recorded = read_record(connection, self.part).await.map_err(failed)?;
-        let expected = self.check_recorded(connection, &facts, expected, recorded).await?;
+        let expected = self.check_recorded(connection, (&facts, granted_at), expected, recorded).await?;
         self.check_position(&expected.record, &facts, granted_at)?;
         Ok(Some(expected))
     }
 
     /// Checks that the server has not forgotten what it granted to this program.
     fn check_position(&self, record: &Record, facts: &ServerFacts, granted_at: i64) -> Result<(), StoreError> {
+        if let Some(why) = self.forgot.get() {
+            return Err(self.refused(why));
+        }
         if record.server.is_none() || facts.log_position >= granted_at {
             return Ok(());
         }
-        Err(self.refused(&format!(
+        let why = format!(
             "it has forgotten grants of this program: its log ends at {:X}, and was at {granted_at:X} already. It is a copy of \
              its data from before: use the newer data; or lift all tags above everything that was handed out (`unalike store \
-             restored --lift COUNT`), and then restart the programs that knew it",
+             restored --lift COUNT`); and then restart the programs that knew it",
             facts.log_position
-        )))
+        );
+        Err(self.refused(self.forgot.get_or_init(|| why)))
     }
 
     /// Checks the settings.
@@ -398,7 +405,7 @@ impl Connector {
     async fn check_recorded(
         &self,
         connection: &mut PgConnection,
-        facts: &ServerFacts,
+        (facts, granted_at): (&ServerFacts, i64),
         expected: Arc<Expected>,
         recorded: Option<String>,
     ) -> Result<Arc<Expected>, StoreError> {
@@ -417,6 +424,8 @@ impl Connector {
         }
         // The history that this program knows goes on here, and the record is not older than what it knows.
         if recorded.is_synchronous && of_record.continues(&known) {
+            // Before it is recorded: one that has forgotten grants was not waited for.
+            self.check_position(&expected.record, facts, granted_at)?;
             let record = take_over(connection, &self.at, self.part, &recorded, facts).await?;
             return Ok(self.expect(facts, record));
         }

@@ -24,7 +24,7 @@ use crate::schema::{self, LEASE, NAMESPACE, STORE, Shape};
 use crate::{PostgresOptions, warn_of_assumptions};
 
 /// In place of a dialect: what concerns the leases of all namespaces.
-const LEASES: &str = "leases";
+pub(crate) const LEASES: &str = "leases";
 
 /// The tables of leases.
 pub(crate) const TABLES: [Shape; 3] = [STORE, NAMESPACE, LEASE];
@@ -514,6 +514,13 @@ pub(crate) async fn quarantine(turn: &mut Turn, database: &Database, limits: Lea
     let rows = turn.rows(sqlx::query(END).bind(LEASES)).await?;
     let row = rows.first().ok_or_else(|| schema::no_row(database))?;
     number(database, row, "floor_ms")
+}
+
+/// The longest horizon that any program ever came with. The tables of leases are open.
+pub(crate) async fn longest_horizon_ms(database: &Database) -> Result<u64, StoreError> {
+    let read = sqlx::query("SELECT max_horizon_ms FROM unalike_store WHERE part = $1").bind(LEASES);
+    let rows = database.rows("reading unalike_store", read).await?;
+    number(database, rows.first().ok_or_else(|| schema::no_row(database))?, "max_horizon_ms")
 }
 
 /// [`SegmentStore::leave_leases`](unalike_storage::SegmentStore::leave_leases). Where nobody made the tables of leases,

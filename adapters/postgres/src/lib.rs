@@ -473,12 +473,12 @@ impl PostgresStore {
         if is_synchronous {
             facts.check_synchronous().map_err(refused)?;
         }
-        // As far ahead as time is ever granted to leases.
-        let kept_ms = options.limits.max_horizon_ms.saturating_add(KEPT_LEAD_MS);
         let record = Record::new(Some(found), is_synchronous)?;
         // They may have been lost too.
         database.expect(&facts, record);
         PostgresLeases::open(&database, &options).await?;
+        // As far ahead as time was ever granted to leases, by any program.
+        let kept_ms = leases::longest_horizon_ms(&database).await?.saturating_add(KEPT_LEAD_MS);
         if let Dialect::Sequence { optimizer } = options.dialect {
             // Before the server is recorded: until then nobody is granted anything here.
             Sequences::new(database.clone(), optimizer).draw_from_all(lift).await?;
@@ -493,6 +493,9 @@ impl PostgresStore {
         if !schema::replace_record(&mut turn, &database, before, record).await? {
             turn.roll_back().await?;
             return Err(refused("another program adopted it just now".to_owned()));
+        }
+        if is_restored {
+            schema::unsettle_others(&mut turn, &database, leases::LEASES).await?;
         }
         turn.commit().await?;
         let lifted = match options.dialect {

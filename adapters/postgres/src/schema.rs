@@ -11,7 +11,7 @@ use crate::PostgresOptions;
 use crate::database::{Database, Statement, Turn, another_server, number};
 use crate::error::{DUPLICATE, NOT_ALLOWED, TABLE_EXISTS, TYPE_EXISTS, damaged, no_connection, read_error};
 use crate::fence::ServerFacts;
-use crate::record::Record;
+use crate::record::{Record, ServerIdentity};
 
 /// The version of the tables that this program creates, and the only one that it serves.
 pub(crate) const VERSION: i64 = 1;
@@ -383,6 +383,24 @@ pub(crate) async fn replace_record(
     let update = sqlx::query("UPDATE unalike_store SET server = $1 WHERE part = $2 AND server = $3");
     let update = update.bind(record.to_string()).bind(database.part()).bind(before.to_string());
     Ok(turn.execute(update).await? == 1)
+}
+
+/// Has the other dialects' parts of data that were restored wait until each is adopted: what they granted since the backup
+/// is not known either. Programs that know them as they were are granted nothing any more.
+pub(crate) async fn unsettle_others(turn: &mut Turn, database: &Database, leases: &str) -> Result<(), StoreError> {
+    const OTHERS: &str = "SELECT part, server FROM unalike_store WHERE part <> $1 AND part <> $2 FOR UPDATE";
+    const UPDATE: &str = "UPDATE unalike_store SET server = $1 WHERE part = $2";
+    let failed = |error| read_error(database.at(), "reading unalike_store", error);
+    for row in turn.rows(sqlx::query(OTHERS).bind(database.part()).bind(leases)).await? {
+        let (part, text): (String, String) =
+            (row.try_get("part").map_err(failed)?, row.try_get("server").map_err(failed)?);
+        // Where the operator vouches for whichever server there is, no record keeps anybody back.
+        let Some(Record { server: Some(server), is_synchronous, .. }) = Record::read(&text) else { continue };
+        // No table has the number 0, so this is no server's.
+        let record = Record::new(Some(ServerIdentity { table: 0, ..server }), is_synchronous)?;
+        turn.execute(sqlx::query(UPDATE).bind(record.to_string()).bind(part)).await?;
+    }
+    Ok(())
 }
 
 /// The random name of this part of the store, or of the leases.

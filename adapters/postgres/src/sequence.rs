@@ -52,6 +52,8 @@ struct Found {
     start: i64,
     increment: i64,
     cycles: bool,
+    /// How many values each session draws ahead.
+    cache: i64,
     max: i64,
     /// The value that was drawn last; none in a new one.
     last: Option<i64>,
@@ -97,6 +99,7 @@ impl Sequences {
                 start: row.try_get("start")?,
                 increment: row.try_get("increment")?,
                 cycles: row.try_get("cycles")?,
+                cache: row.try_get("cache")?,
                 max: row.try_get("max")?,
                 last: row.try_get("last")?,
             })
@@ -338,6 +341,13 @@ impl SegmentStore for Sequences {
 
     async fn raise_tag(&self, tag: &str, next: u64) -> Result<TagRecord, StoreError> {
         validate_raise(tag, next)?;
+        if self.known(tag).await?.cache > 1 {
+            return Err(self.not_here(
+                &format!("raising the sequence {tag:?}"),
+                "each session holds values ahead (CACHE), which go on below: have its owner do it (ALTER SEQUENCE .. CACHE 1 \
+                 RESTART WITH NUMBER), and restart the programs that draw from it",
+            ));
+        }
         self.reach(tag, next).await?;
         let mut record = self.tag(tag).await?;
         // Of the value that is drawn next some numbers may lie below: the first value of a new sequence stands for one.

@@ -54,6 +54,13 @@ impl Stores {
         })
     }
 
+    /// Makes what is made once in a process, so that no thread is at it when the process forks: its child would wait for
+    /// that thread.
+    pub fn prepare() {
+        // Who has no threads hears of it when stores are opened.
+        drop(Threads::start());
+    }
+
     /// Asks the store of the sequences, and waits for its answer.
     ///
     /// # Errors
@@ -168,7 +175,8 @@ impl OpenStores {
                 let segments: Option<Arc<dyn SegmentStore>> = match options.store.only() {
                     Some(servers) if options.is_remote() => {
                         let servers = remote(servers, options)?;
-                        Some(Arc::new(Lazy::new(move || RemoteStore::connect(servers.clone()))))
+                        let address = servers.address();
+                        Some(Arc::new(Lazy::new(move || RemoteStore::connect(servers.clone())).at(address)))
                     }
                     _ => open.segments().map(Arc::clone),
                 };
@@ -229,8 +237,10 @@ async fn leases(options: &HostOptions, open: &mut OpenSet<'_>) -> Result<(Option
 /// The servers of a URL.
 fn remote(url: &StoreUrl, options: &HostOptions) -> Result<RemoteOptions, Failure> {
     let servers = RemoteOptions::from_url(url.text()).map_err(|error| Failure::options(error.to_string()))?;
-    Ok(match options.token() {
+    let servers = match options.token() {
         Some(token) => servers.token(token),
         None => servers,
-    })
+    };
+    servers.validate()?;
+    Ok(servers)
 }

@@ -1,6 +1,8 @@
 //! The threads that talk to the stores, and calls that wait for them.
 
+use std::fmt::Display;
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::task::AbortHandle;
@@ -21,13 +23,12 @@ pub(crate) struct Threads {
 
 impl Threads {
     pub(crate) fn start() -> Result<Self, Failure> {
-        let runtime = Builder::new_multi_thread()
-            .worker_threads(THREADS)
-            .thread_name("unalike-host")
-            .on_thread_start(block_signals)
-            .enable_all()
-            .build()
-            .map_err(|error| Failure::of("executor", format!("no threads could be started: {error}")))?;
+        let mut builder = Builder::new_multi_thread();
+        builder.worker_threads(THREADS).thread_name("unalike-host").on_thread_start(block_signals).enable_all();
+        let failed = |why: &dyn Display| Failure::of("executor", format!("no threads could be started: {why}"));
+        // Where a process may have no more threads, it panics.
+        let built = catch_unwind(AssertUnwindSafe(|| builder.build()));
+        let runtime = built.map_err(|_| failed(&"this process may have no more"))?.map_err(|error| failed(&error))?;
         Ok(Self { process: Process::current(), runtime: Some(runtime) })
     }
 
@@ -86,7 +87,7 @@ pub(crate) fn waiting<T: Send>(call: &str, wait: impl FnOnce() -> Result<T, Fail
         Err(error) if error.is_thread_local_destroyed() => {
             std::thread::scope(|scope| scope.spawn(wait).join()).unwrap_or_else(|_| Err(Failure::panicked()))
         }
-        Err(_) => wait(),
+        Err(_) => catch_unwind(AssertUnwindSafe(wait)).unwrap_or_else(|_| Err(Failure::panicked())),
         Ok(_) => Err(nested(call)),
     }
 }

@@ -329,7 +329,8 @@ def test_no_store_was_given() -> None:
     with Ids(segments=store) as ids, pytest.raises(IdsError, match="leases="):
         ids.snowflake("default", "twitter").next()
     wrong: list[tuple[dict[str, Any], str]] = [
-        ({}, "no store was given: Ids(segments=store, leases=store)"),
+        ({}, "no store was given: Ids(URL), or Ids(segments=store, leases=store)"),
+        ({"url": "sqlite://a", "segments": MemoryStore()}, "a URL and stores were given: write Ids(URL), or"),
         ({"leases": store, "holder": 5}, "holder is 5, it must be a text"),
         ({"leases": store, "renew_leases": "no"}, "renew_leases is 'no', it must be True or False"),
     ]

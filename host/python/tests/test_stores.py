@@ -9,16 +9,31 @@ import subprocess
 import sys
 import threading
 import time
+from collections import UserList
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Optional, cast
 
 import pytest
-from mariadb import fresh_database, query, required
+from mariadb import eventually, fresh_database, query, required
 from redis_servers import RedisProcess
-from test_fork import FORKS, Child, distinct
+from test_fork import FORKS, Child, Drawing, distinct
 
-from unalike import ID_MAX, AsyncIds, FixedStep, Ids, Remaining, StoreError, TagOptions, TailRelease, _native
+from unalike import (
+    ID_MAX,
+    LAYOUTS,
+    AsyncIds,
+    FixedStep,
+    Ids,
+    LeaseAcquire,
+    LeaseExtend,
+    Remaining,
+    StoreError,
+    TagOptions,
+    TailRelease,
+    _native,
+)
 from unalike.mysql import MysqlStore
 from unalike.store import AdaptiveStep, Mode, sub_tag
 from unalike.stores import Store
@@ -171,6 +186,122 @@ def test_a_child_goes_on_with_connections_of_its_own(place: Place, fork: Any) ->
     store.close()
 
 
+def test_children_that_are_born_while_threads_ask(place: Place) -> None:
+    """Connections, locks and answers of the parent are anywhere."""
+    store = place.open()
+    store.open_tag("order")
+
+    def draw() -> list[int]:
+        segment = store.allocate("order", 3, 0)
+        return list(range(segment.start, segment.end, segment.stride))
+
+    drawing = Drawing(draw, 6)
+    children = [Child(os.fork, lambda: [id for _ in range(20) for id in draw()]) for _ in range(6)]
+    # One that is born while another thread of a child opens its stores.
+    children.append(Child(os.fork, lambda: [id for numbers in _in_threads(draw) for id in numbers]))
+    told = [child.told() for child in children]
+    distinct(drawing.stop(), *told)
+    store.close()
+
+
+def _in_threads(draw: Any) -> list[list[int]]:
+    with ThreadPoolExecutor(4) as threads:
+        drawn = [threads.submit(draw) for _ in range(4)]
+        grandchild = Child(os.fork, draw)
+        return [grandchild.told(), *[numbers.result() for numbers in drawn]]
+
+
+def test_what_is_no_lease_is_told_as_by_any_store() -> None:
+    store = Store(fresh_database())
+    twitter = LAYOUTS["twitter"]
+    now_ms = time.time_ns() // 1_000_000
+    acquire = LeaseAcquire("default", twitter, "", None, now_ms, 60_000)
+    wrong: list[Any] = [
+        replace(acquire, layout=replace(twitter, order=cast(Any, "worker_first"))),
+        replace(acquire, layout=replace(twitter, worker_bits=300)),
+        replace(acquire, horizon_ms=-1),
+        replace(acquire, now_ms=2**64),
+        replace(acquire, namespace="a\ud800"),
+    ]
+    for request in wrong:
+        with pytest.raises(StoreError) as raised:
+            store.acquire(request)
+        assert raised.value.kind == "refused", request
+    lease = store.acquire(acquire)
+    for worker, grant_id in ((-1, lease.grant_id), (2**32, lease.grant_id), (lease.worker, 2**128), (lease.worker, -1)):
+        assert not store.release_lease("default", worker, grant_id, now_ms)
+        with pytest.raises(StoreError) as raised:
+            store.extend(LeaseExtend("default", twitter, worker, grant_id, now_ms, 60_000))
+        assert raised.value.kind == "lease-lost"
+    assert not store.release_lease("default", lease.worker, lease.grant_id, 2**64)
+    assert store.release_lease("default", lease.worker, lease.grant_id, lease.not_before_ms)
+    store.close()
+
+
+def test_whoever_logs_may_take_ids_or_fail() -> None:
+    """A handler runs where nobody waits for it."""
+    store = Store(f"{fresh_database()}?durability=assumed")
+    drawn: list[int] = []
+
+    class Taking(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            drawn.append(store.allocate("log", 1, 0).start)
+
+    class Failing(logging.Filter):
+        def filter(self, record: logging.LogRecord) -> bool:
+            raise RuntimeError("said the test")
+
+    handler, filter = Taking(), Failing()
+    log = logging.getLogger("unalike")
+    log.addHandler(handler)
+    try:
+        Store(fresh_database()).close()
+        assert drawn == [1]
+        logging.getLogger("unalike.mysql").addFilter(filter)
+        Store(fresh_database()).close()
+    finally:
+        log.removeHandler(handler)
+        logging.getLogger("unalike.mysql").removeFilter(filter)
+    store.close()
+
+
+def test_the_url_of_mysql_takes_a_password_wherever_its_parameters_have_an_at() -> None:
+    url = fresh_database().replace("mysql://", "MYSQL://")
+    with pytest.raises(StoreError, match="denied access"):
+        MysqlStore(f"{url}?connect-timeout-ms=20000", password="wrong")
+    with pytest.raises(StoreError, match="no TLS"):
+        MysqlStore(f"{url}?ssl-mode=verify_ca&ssl-ca=/a@b", password="")
+    with pytest.raises(StoreError, match="not valid Unicode"):
+        MysqlStore(url, password="\ud800")
+
+
+def test_ids_of_a_url_open_its_store_and_close_it(tmp_path: Path) -> None:
+    url = fresh_database()
+    connected = "SELECT id FROM information_schema.PROCESSLIST WHERE db = DATABASE() AND id <> CONNECTION_ID()"
+    with Ids(url, renew_leases=False) as ids:
+        orders = ids.sequence("order", step=FixedStep(10))
+        drawn = [orders.next() for _ in range(15)] + [ids.snowflake("default", "twitter").next()]
+
+        def draw() -> list[int]:
+            taken = [orders.next() for _ in range(15)]
+            ids.close()
+            return taken
+
+        drawn += Child(os.fork, draw).told()
+        drawn += [orders.next() for _ in range(15)]
+        assert query(url, connected), "the parent's connections are open"
+    distinct(drawn)
+    eventually("its connections are closed", lambda: not query(url, connected))
+    file = f"sqlite://{tmp_path / 'ids.sqlite'}"
+    for numbers in ([1, 2], [3, 4]):
+        with Ids(file) as ids:
+            assert list(ids.sequence("order").take(2)) == numbers
+    for wrong in ("ids.sqlite", ["mysql://ids@h/a", 5]):
+        with pytest.raises(StoreError) as raised:
+            Ids(wrong)  # type: ignore[arg-type]
+        assert raised.value.kind == "refused"
+
+
 def test_a_child_of_a_closed_store_has_a_closed_one() -> None:
     store = Store(fresh_database())
     store.close()
@@ -250,6 +381,12 @@ def test_a_store_that_is_down_ends_each_call_in_time() -> None:
         (["mysql://ids:hunter2@h/a", None], {}, "the address of a stripe is None"),
         (["mysql://ids:hunter2@h/a", "mysql://ids:hunter2@h/a"], {}, "given twice"),
         ("ids.sqlite", {}, "is not a URL"),
+        ("sqlite://ids.sqlite", {}, "opened by SqliteStore"),
+        (["mysql://h/ids", "SQLITE://ids.sqlite"], {}, "opened by SqliteStore"),
+        ("redis://h/0", {"backing": "sqlite://ids.sqlite"}, "opened by SqliteStore"),
+        ("mysql://h/ids", {"leases": " sqlite://ids.sqlite"}, "opened by SqliteStore"),
+        (UserList(["sqlite://ids.sqlite"]), {}, "opened by SqliteStore"),
+        (b"mysql://ids:hunter2@h/a", {}, "the address is of the type bytes"),
         ("oracle://ids:hunter2@h/ids", {}, "scheme \"oracle\" is unknown: write sqlite://PATH, mysql://"),
         ("redis://ids:hunter2@h/0", {}, "--backing"),
         ("redis://ids:hunter2@h/0", {"backing": 5}, "backing"),
@@ -270,7 +407,7 @@ def test_what_cannot_be_used_is_refused_in_words_without_a_password(url: Any, op
     with pytest.raises((StoreError, TypeError), match=expected) as raised:
         Store(url, **options)
     assert "hunter2" not in str(raised.value)
-    assert isinstance(raised.value, TypeError) or raised.value.kind == "refused"
+    assert isinstance(raised.value, TypeError) or cast(Any, raised.value).kind == "refused"
 
 
 def test_many_threads_open_and_close_stores_at_once() -> None:

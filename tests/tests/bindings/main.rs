@@ -1,7 +1,6 @@
-//! What other languages are bound to: the C library, by programs in C that know it from its header alone.
+//! What other languages are bound to: the C library, by programs in C that know it from its header alone, and the stores
+//! of a language that hands out ids itself.
 
 mod c;
 mod header;
-
-// The library is built beside this program, as a dependency of it.
-use unalike_bindings as _;
+mod stores;

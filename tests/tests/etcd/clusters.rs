@@ -12,7 +12,7 @@ use unalike_etcd::{EtcdOptions, EtcdStore};
 use unalike_storage::{SegmentStore, StoreError};
 use unalike_tests::PATIENCE;
 use unalike_tests::etcd::{Etcd, Version};
-use unalike_tests::refusals::stays_refused;
+use unalike_tests::refusals::{at_last, stays_refused};
 
 async fn try_connect(url: &str) -> Result<EtcdStore, StoreError> {
     EtcdStore::connect(EtcdOptions::from_url(url).unwrap()).await
@@ -228,4 +228,26 @@ async fn another_cluster_behind_the_same_address_is_refused_and_a_restart_is_not
     assert_eq!(connect(&url).await.allocate("order", 10, 0).await.unwrap().start, end + 2_000);
     let vouched = connect(&format!("{url}?identity=assumed")).await;
     vouched.allocate("order", 10, 0).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_data_directory_that_was_put_back_stays_refused_whatever_others_write() {
+    let mut etcd = Etcd::start().unwrap();
+    let store = connect(&etcd.url()).await;
+    store.allocate("order", 10, 0).await.unwrap();
+    etcd.kill9(0).unwrap();
+    etcd.keep_data("before").unwrap();
+    etcd.start_again().unwrap();
+    for _ in 0..5 {
+        at_last(async || store.allocate("order", 10, 0).await).await.unwrap();
+    }
+    etcd.kill9(0).unwrap();
+    etcd.put_data_back("before").unwrap();
+    etcd.start_again().unwrap();
+    let forgotten = &["its revision went back", "unalike store adopt --lift COUNT"];
+    stays_refused(async || store.allocate("order", 10, 0).await, forgotten).await;
+    for _ in 0..20 {
+        etcd.ctl(&["put", "noise", "noise"]).unwrap();
+    }
+    stays_refused(async || store.allocate("order", 10, 0).await, forgotten).await;
 }

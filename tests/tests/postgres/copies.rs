@@ -3,8 +3,9 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+use unalike::{Clock as _, SystemClock};
 use unalike_postgres::{PostgresLeases, PostgresOptions, PostgresStore};
-use unalike_storage::{LeaseStore as _, SegmentStore as _, StoreError};
+use unalike_storage::{KEPT_LEASES, LeaseStore as _, SegmentStore as _, StoreError, sub_tag};
 use unalike_tests::postgres::Postgres;
 use unalike_tests::refusals::{at_last, refused, stays_refused};
 
@@ -135,11 +136,47 @@ async fn an_older_copy_of_the_data_is_refused_by_programs_that_were_granted_more
         at_last(async || other.allocate("order", 10, 0).await).await.unwrap();
         server.restart().unwrap();
     }
+    let end = server.sql(name(&url), "SELECT pg_current_wal_lsn()").unwrap();
     server.kill9().unwrap();
     copy.take_place_of(&server);
     copy.restart().unwrap();
     let forgotten = &["has forgotten grants of this program", "unalike store restored --lift COUNT"];
-    for store in [store, other] {
+    for store in [&store, &other] {
         stays_refused(async || store.allocate("order", 10, 0).await, forgotten).await;
     }
+    // Also once other programs have written as much as was lost.
+    let is_past = format!("SELECT pg_current_wal_lsn() > '{}'", end.trim());
+    while copy.sql(name(&url), &is_past).unwrap().trim() != "t" {
+        copy.sql(name(&url), "SELECT pg_logical_emit_message(true, 'noise', repeat('x', 1000000))").unwrap();
+    }
+    for store in [&store, &other] {
+        stays_refused(async || store.allocate("order", 10, 0).await, forgotten).await;
+    }
+}
+
+#[tokio::test]
+async fn what_another_dialect_granted_since_a_backup_waits_until_it_is_adopted() {
+    let server = Postgres::shared().unwrap();
+    let url = server.database().unwrap();
+    server.sql(name(&url), "CREATE SEQUENCE invoice").unwrap();
+    let of_sequences = format!("{url}?dialect=sequence");
+    let (store, sequences) = (open(&url).await, open(&of_sequences).await);
+    store.allocate("order", 10, 0).await.unwrap();
+    let before = sequences.allocate("invoice", 10, 0).await.unwrap();
+    sequences.close().await;
+    let day_ms = 86_400_000;
+    let mut long = options(&url);
+    long.limits.max_horizon_ms = day_ms;
+    PostgresLeases::connect(long).await.unwrap().close().await;
+    let time = sub_tag(KEPT_LEASES, "default").unwrap();
+    let now_ms = SystemClock.now_ms();
+    store.allocate(&time, 1, now_ms).await.unwrap();
+    PostgresStore::restored(options(&url), 1_000).await.unwrap();
+    // As far ahead as any program's leases may have reached, and not this command's alone.
+    assert!(open(&url).await.tag(&time).await.unwrap().watermark >= now_ms + day_ms);
+    stays_refused(async || try_open(&of_sequences).await, &["another one than before", "store adopt --lift"]).await;
+    PostgresStore::adopt_server(options(&of_sequences), 500).await.unwrap();
+    assert!(open(&of_sequences).await.allocate("invoice", 10, 0).await.unwrap().start >= before.end + 500);
+    // The first one is not asked again.
+    assert!(open(&url).await.allocate("order", 10, 0).await.unwrap().start > 1_000);
 }

@@ -199,6 +199,9 @@ async fn a_sequence_gets_further_by_drawing_alone() {
         assert!(store.raise_tag("ten", next).await.unwrap().watermark >= next - 1);
         assert!(store.allocate("ten", 3, 0).await.unwrap().start >= next, "{optimizer}");
     }
+    sql(&url, "CREATE SEQUENCE ahead CACHE 100");
+    let error = store.raise_tag("ahead", 50).await.expect_err("sessions hold lower values");
+    assert!(error.to_string().contains("CACHE 1"), "{error}");
     let error = store.raise_tag("one", ID_MAX).await.expect_err("it is too far");
     assert!(error.to_string().contains("RESTART"), "{error:?}");
     // What is left is granted, and then it has ended.

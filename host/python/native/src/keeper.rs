@@ -11,7 +11,10 @@ use tracing::{Event, Level, Metadata, Subscriber};
 /// The oldest goes where nobody asks.
 const KEPT_MAX: usize = 100;
 
-static KEPT: Mutex<VecDeque<(String, String)>> = Mutex::new(VecDeque::new());
+/// The part of the stores, the level, and the words.
+type Kept = (String, u8, String);
+
+static KEPT: Mutex<VecDeque<Kept>> = Mutex::new(VecDeque::new());
 
 /// Keeps them from now on.
 pub(crate) fn keep() {
@@ -19,8 +22,8 @@ pub(crate) fn keep() {
     let _ = tracing::subscriber::set_global_default(Keeper);
 }
 
-/// Those that were kept, by the part of the stores that warned.
-pub(crate) fn taken() -> Vec<(String, String)> {
+/// Those that were kept.
+pub(crate) fn taken() -> Vec<Kept> {
     // Nobody is waited for: in a forked child the lock may be a thread's of the parent.
     KEPT.try_lock().map_or_else(|_| Vec::new(), |mut kept| kept.drain(..).collect())
 }
@@ -41,7 +44,9 @@ impl Subscriber for Keeper {
             if kept.len() == KEPT_MAX {
                 kept.pop_front();
             }
-            kept.push_back((part, text.message + &text.fields));
+            // As Python's module logging numbers them.
+            let level = if *event.metadata().level() == Level::ERROR { 40 } else { 30 };
+            kept.push_back((part, level, text.message + &text.fields));
         }
     }
 

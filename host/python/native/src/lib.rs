@@ -42,8 +42,11 @@ impl Stores {
     /// Opens them, by the options of `HostOptions` in JSON.
     #[new]
     fn new(py: Python<'_>, options: &str) -> PyResult<Self> {
-        let opened =
-            py.detach(|| HostOptions::read(options).and_then(|options| unalike_bindings::Stores::open(&options)));
+        let opened = py.detach(|| {
+            let options = HostOptions::read(options)?;
+            refuse_sqlite(&options)?;
+            unalike_bindings::Stores::open(&options)
+        });
         opened.map(Self).map_err(|failure| raised(py, &failure))
     }
 
@@ -208,6 +211,15 @@ fn layout_of(parts: LayoutParts) -> Result<Layout, Failure> {
         .map_err(|error| unfit(format!("the layout is not valid: {error}")))
 }
 
+/// A file has one SQLite in a process, and Python has its own: two do not see each other's locks.
+fn refuse_sqlite(options: &HostOptions) -> Result<(), Failure> {
+    let mut urls = options.store.iter().chain(&options.backing).chain(&options.leases);
+    match urls.find(|url| url.scheme() == Some("sqlite")) {
+        Some(url) => Err(unfit(format!("{url} is a file of SQLite, which unalike.sqlite.SqliteStore opens"))),
+        None => Ok(()),
+    }
+}
+
 fn unfit(what: String) -> Failure {
     StoreError::refused(what).into()
 }
@@ -216,9 +228,9 @@ fn lease_parts(Lease { worker, grant_id: GrantId(grant_id), not_before_ms, valid
     (worker, grant_id, not_before_ms, valid_until_ms)
 }
 
-/// What the stores warned of since the last call: which part, and in which words.
+/// What the stores warned of since the last call: which part, at which of Python's levels, and in which words.
 #[pyfunction]
-fn warnings() -> Vec<(String, String)> {
+fn warnings() -> Vec<(String, u8, String)> {
     keeper::taken()
 }
 
@@ -232,6 +244,8 @@ mod _native {
     #[pymodule_init]
     fn init(_module: &Bound<'_, PyModule>) -> PyResult<()> {
         super::keeper::keep();
+        // What is made once in a process is made before anybody forks.
+        unalike_bindings::Stores::prepare();
         Ok(())
     }
 }

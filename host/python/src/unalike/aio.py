@@ -26,7 +26,8 @@ class AsyncIds:
     """As :class:`~unalike.Ids`, for coroutines: parameters, errors and promises are the same.
 
     A coroutine that is cancelled loses no id of a buffered sequence: it takes one only when it goes on. It may be used
-    from several event loops.
+    from several event loops. A URL is opened when it is made, which waits for the store: make it before the loop runs, or
+    in a thread.
 
     >>> import asyncio
     >>> from unalike import AsyncIds
@@ -41,6 +42,7 @@ class AsyncIds:
 
     def __init__(
         self,
+        url: Optional[Union[str, list[str]]] = None,
         *,
         segments: Optional[SegmentStore] = None,
         leases: Optional[LeaseStore] = None,
@@ -52,6 +54,7 @@ class AsyncIds:
         renew_leases: bool = True,
     ) -> None:
         self._ids = Ids(
+            url,
             segments=segments,
             leases=leases,
             holder=holder,

@@ -46,6 +46,7 @@ from .store import (
     validate_public,
     validate_tag,
 )
+from .stores import Store
 
 __all__ = ["Ids"]
 
@@ -63,6 +64,7 @@ class Home:
         self.mark = mark
         # What was inherited is kept and never touched: to give it back would be to give back what is its parent's.
         self._inherited = inherited
+        self._own_store = ids._own_store
         self.storage = Storage(ids._segments, ids._leases, ids._holder, ids._preferred_worker, ids.request_timeout)
         self.lane = Lane(self.storage, ids._clock, ids.wait_max, mark)
         # Without a lock: nobody waits for a thread that a handler or a finalizer stopped at any of these.
@@ -161,6 +163,8 @@ class Home:
             self._settle("releases")
         finally:
             self.storage.pool.end()
+            if self._own_store is not None:
+                self._own_store.close()
             self.life = "closed"
             self._tell_closed()
 
@@ -194,8 +198,12 @@ class _Known:
 
 
 class Ids:
-    """Hands out ids from the stores that it is given. One for a process, shared by all its threads.
+    """Hands out ids from the store of a URL, or from the stores that it is given. One for a process, shared by all its
+    threads.
 
+    :param url: Where numbers and workers come from, as :class:`unalike.stores.Store` takes it, or a file:
+        ``sqlite://ids.sqlite``. It is opened now, and closed with the ``Ids``. Where more is to be said of it, give a
+        store.
     :param segments: Where sequences get their numbers. A store is yours: close it after the ``Ids``.
     :param leases: Where snowflakes get their worker ids; often the same store.
     :param holder: A stable name of this process (a host name and port, say), by which a lease store prefers the worker
@@ -210,6 +218,7 @@ class Ids:
         with the first lease, holds no process up, and is gone after :meth:`close`. Without it, call
         :meth:`renew_leases`, or the first id after a rest may wait for another lease.
     :raises IdsError: ``argument_invalid``, also without any store
+    :raises StoreError: when the store of the URL cannot be opened
 
     In a forked child everything inherited is abandoned, and the same object goes on with an instance, threads and
     numbers of its own. It cannot be pickled: with ``spawn`` and ``forkserver`` each process makes its own.
@@ -224,6 +233,7 @@ class Ids:
 
     def __init__(
         self,
+        url: Optional[Union[str, list[str]]] = None,
         *,
         segments: Optional[SegmentStore] = None,
         leases: Optional[LeaseStore] = None,
@@ -237,6 +247,9 @@ class Ids:
         self.wait_max = _seconds("wait_max", wait_max)
         self.request_timeout = _seconds("request_timeout", request_timeout)
         self.closing_max = 2 * self.request_timeout + self.wait_max
+        if url is not None and (segments is not None or leases is not None):
+            message = "a URL and stores were given: write Ids(URL), or Ids(segments=store, leases=store)"
+            raise IdsError("argument_invalid", message, argument="url")
         check_store("segments", segments)
         check_store("leases", leases)
         if holder is not None and not isinstance(holder, str):
@@ -249,8 +262,8 @@ class Ids:
             None if preferred_worker is None else U32.check(preferred_worker, "preferred_worker")
         )
         self._clock = _now_ms if clock is None else _checked(clock)
-        if segments is None and leases is None:
-            message = "no store was given: Ids(segments=store, leases=store)"
+        if url is None and segments is None and leases is None:
+            message = "no store was given: Ids(URL), or Ids(segments=store, leases=store)"
             raise IdsError("argument_invalid", message, argument="segments")
         self._renews_leases = renew_leases
         self._renewing = ProcessLock()
@@ -258,6 +271,9 @@ class Ids:
         self._snowflakes: dict[str, Snowflake] = {}
         # Before the process has threads of its own or forks, and not at the first id.
         uninterrupted(lambda: component(CORE))
+        self._own_store: Any = None
+        if url is not None:
+            self._own_store = self._segments = self._leases = _opened(url)
         self._here = Home(self, current(), None)
 
     def sequence(
@@ -656,6 +672,18 @@ def _checked(clock: Callable[[], int]) -> Callable[[], int]:
             raise argument_invalid(what, now, expected) from None
 
     return now_ms
+
+
+def _opened(url: Union[str, list[str]]) -> Any:
+    """The store of a URL.
+
+    :raises StoreError:
+    """
+    if isinstance(url, str) and url.startswith("sqlite:"):
+        from .sqlite import SqliteStore
+
+        return SqliteStore(url)
+    return Store(url)
 
 
 def _seconds(argument: str, value: float) -> float:

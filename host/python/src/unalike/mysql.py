@@ -58,23 +58,27 @@ class MysqlStore(Store):
 
 
 def _checked(url: str) -> str:
-    scheme = url.partition("://")[0]
-    if scheme not in ("mysql", "mariadb"):
+    scheme, separator, _ = url.partition("://")
+    if not separator or scheme.lower() not in ("mysql", "mariadb"):
         # What is none may be a part of a password.
-        what = f"is {scheme!r}, it" if "://" in url and scheme.isalnum() else "cannot be read, and"
+        what = f"is {scheme!r}, it" if separator and scheme.isalnum() else "cannot be read, and"
         raise StoreError("refused", f"the store's scheme {what} must be mysql: write mysql://USER@HOST/DATABASE")
-    return url
+    return f"{scheme.lower()}{url[len(scheme) :]}"
 
 
 def _with_password(url: str, password: Optional[str]) -> str:
     # One that is empty may be right.
     if not password:
         return url
-    quoted = quote(text_given("the password", password), safe="")
-    before, at, after = url.rpartition("@")
+    try:
+        quoted = quote(text_given("the password", password), safe="")
+    except UnicodeEncodeError:
+        raise StoreError("refused", "the password is not valid Unicode") from None
+    place, question, parameters = url.partition("?")
+    before, at, after = place.rpartition("@")
     scheme, _, user = before.partition("://")
     if not at or not user:
         raise StoreError("refused", "the store's URL names no user: write mysql://USER@HOST/DATABASE")
     if ":" in user:
         raise StoreError("refused", "the store's password is given in more than one way: keep one")
-    return f"{scheme}://{user}:{quoted}@{after}"
+    return f"{scheme}://{user}:{quoted}@{after}{question}{parameters}"

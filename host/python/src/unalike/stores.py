@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Optional, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Final, Optional, TypeVar, Union
 
-from . import _native
 from ._given import text_given
 from ._process import MARK, ProcessLock, current, uninterrupted_calls
+from .lease_rules import validate_acquire, validate_extend
 from .store import (
     AdaptiveStep,
     FixedStep,
@@ -30,11 +30,16 @@ from .store import (
     validate_tag,
 )
 
+if TYPE_CHECKING:
+    from . import _native
+
 __all__ = ["Store"]
 
 T = TypeVar("T")
 
+_U32_MAX: Final = 2**32 - 1
 _U64_MAX: Final = 2**64 - 1
+_U128_MAX: Final = 2**128 - 1
 
 
 @uninterrupted_calls
@@ -43,7 +48,8 @@ class Store:
 
     ``mysql://ids@db.example/ids``, ``postgres://ids@db.example/ids``, ``etcd://host:2379``,
     ``redis+sentinel://h1:26379,h2:26379/ids`` above a durable store, and all others that the ``unalike`` command knows,
-    with the same parameters. A list of URLs is a set of stores, its stripes.
+    with the same parameters. A list of URLs is a set of stores, its stripes. A file of SQLite is opened by
+    :class:`unalike.sqlite.SqliteStore`.
 
     A request whose answer is lost counts as done, and what it granted is never offered again. A child of a fork opens
     connections of its own.
@@ -80,10 +86,11 @@ class Store:
         lease_horizon_max_ms: int = 600_000,
         lease_skew_max_ms: int = 10_000,
     ) -> None:
-        if isinstance(url, Sequence) and not isinstance(url, str):
+        if isinstance(url, Sequence) and not isinstance(url, (str, bytes)):
             place: Any = [text_given("the address of a stripe", one) for one in url]
         else:
             place = text_given("the address", url)
+        _refuse_sqlite(place, backing, leases)
         options = {
             "store": place,
             "backing": backing,
@@ -103,8 +110,11 @@ class Store:
         self._opening: Final = ProcessLock()
         self._is_closed = False
         # What a process inherits is kept, and left alone.
-        self._inherited: Final[list[Any]] = []
-        self._opened = _Opened(self._options)
+        self._inherited: Final[list[_Opened]] = []
+        try:
+            self._opened = _Opened(self._options)
+        finally:
+            _log_warnings()
         self._address: Final = self._opened.stores.address() or "the store"
 
     def __repr__(self) -> str:
@@ -149,6 +159,7 @@ class Store:
 
     def acquire(self, request: LeaseAcquire) -> Lease:
         """Grants a worker: :meth:`unalike.store.LeaseStore.acquire`."""
+        validate_acquire(request)
         layout = _layout_parts(request.layout)
         return Lease(
             *self._ask(
@@ -165,6 +176,9 @@ class Store:
 
     def extend(self, request: LeaseExtend) -> Lease:
         """Moves the end of a running lease: :meth:`unalike.store.LeaseStore.extend`."""
+        validate_extend(request)
+        if not (0 <= request.worker <= _U32_MAX and 0 <= request.grant_id <= _U128_MAX):
+            raise StoreError("lease-lost", f"worker {request.worker} of {request.namespace!r} was never leased so")
         layout = _layout_parts(request.layout)
         return Lease(
             *self._ask(
@@ -176,6 +190,8 @@ class Store:
 
     def release_lease(self, namespace: str, worker: int, grant_id: int, end_ms: int) -> bool:
         """Ends a lease: :meth:`unalike.store.LeaseStore.release_lease`."""
+        if not (0 <= worker <= _U32_MAX and 0 <= grant_id <= _U128_MAX and 0 <= end_ms <= _U64_MAX):
+            return False
         return self._ask(lambda stores: stores.release_lease(namespace, worker, grant_id, end_ms))
 
     def lease_identity(self) -> Optional[str]:
@@ -189,17 +205,21 @@ class Store:
     def close(self) -> None:
         """Closes the connections. Not needed for safety. Requests fail from then on."""
         self._is_closed = True
-        opened = self._opened
-        # A child of a fork has none yet.
-        if MARK[0] == opened.mark:
-            opened.stores.close()
+        # Whoever is opening the stores of a child closes them then.
+        with self._opening.get():
+            opened = self._opened
+            # A child of a fork may have none yet.
+            if MARK[0] == opened.mark:
+                opened.stores.close()
 
     def _ask(self, ask: Callable[[_native.Stores], T]) -> T:
-        if self._is_closed:
-            raise StoreError("refused", f"{self._address}: the store was closed")
-        stores = self._stores()
         try:
-            return ask(stores)
+            return ask(self._stores())
+        except StoreError as error:
+            # It may have been closed meanwhile.
+            if self._is_closed and error.kind == "unavailable":
+                raise self._closed() from error
+            raise
         except (OverflowError, TypeError, ValueError) as error:
             raise StoreError("refused", f"{self._address} was asked for what no store can grant: {error}") from error
         finally:
@@ -207,14 +227,32 @@ class Store:
 
     def _stores(self) -> _native.Stores:
         """Those of this process."""
+        if self._is_closed:
+            raise self._closed()
         opened = self._opened
         if MARK[0] == opened.mark:
             return opened.stores
         with self._opening.get():
+            if self._is_closed:
+                raise self._closed()
             if self._opened.mark != current():
                 self._inherited.append(self._opened)
                 self._opened = _Opened(self._options)
             return self._opened.stores
+
+    def _closed(self) -> StoreError:
+        return StoreError("refused", f"{self._address}: the store was closed")
+
+
+def _refuse_sqlite(*given: object) -> None:
+    """A file has one SQLite in a process: two do not see each other's locks, and both would grant the same numbers."""
+    for urls in given:
+        for url in urls if isinstance(urls, list) else [urls]:
+            if isinstance(url, str) and url.strip().lower().startswith("sqlite:"):
+                what = "its SQLite and Python's own do not see each other's locks"
+                raise StoreError(
+                    "refused", f"a file of SQLite is opened by SqliteStore (from unalike.sqlite), as {what}: give that one"
+                )
 
 
 class _Opened:
@@ -224,15 +262,33 @@ class _Opened:
 
     def __init__(self, options: str) -> None:
         self.mark = current()
-        try:
-            self.stores = _native.Stores(options)
-        finally:
-            _log_warnings()
+        self.stores: _native.Stores = _library().Stores(options)
+
+
+def _library() -> Any:
+    """The library of the Rust host, which the package is built with.
+
+    :raises StoreError: ``refused``
+    """
+    try:
+        from . import _native
+    except ImportError as error:
+        what = (
+            "this installation of unalike has no library of the Rust host that this interpreter can load, which stores on "
+            "servers need, RedisStore and RemoteStore apart: install a wheel for this platform, or build the package in a "
+            "clone of its repository"
+        )
+        raise StoreError("refused", f"{what} ({error})") from error
+    return _native
 
 
 def _log_warnings() -> None:
-    for part, message in _native.warnings():
-        logging.getLogger(part).warning("%s", message)
+    """Logs what the stores warned of, as this thread holds nothing that a handler could wait for."""
+    try:
+        for part, level, message in _library().warnings():
+            logging.getLogger(part).log(level, "%s", message)
+    except Exception:  # noqa: BLE001, a fault of whoever logs takes no grant away
+        pass
 
 
 def _record(tag: str, options: _native.OptionParts, watermark: int) -> TagRecord:

@@ -1,9 +1,9 @@
 //! Stores without generators, for languages that have their own.
 
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result};
 use tempfile::TempDir;
+use unalike::{Clock as _, SystemClock};
 use unalike_bindings::{HostOptions, Stores};
 use unalike_storage::{Layout, LeaseAcquire, LeaseExtend, TailRelease};
 
@@ -19,7 +19,7 @@ fn numbers_and_workers_are_granted_until_the_stores_are_closed() -> Result<()> {
     let first = stores.ask(|store| async move { store.allocate("order", 10, 0).await })?;
     let tail = TailRelease { start: 6, version: first.version };
     assert!(stores.ask(|store| async move { store.release("order", tail).await })?);
-    let now_ms = u64::try_from(SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis())?;
+    let now_ms = SystemClock.now_ms();
     let acquire = LeaseAcquire {
         namespace: "default".to_owned(),
         layout: Layout::TWITTER,

@@ -5,12 +5,14 @@
 
 mod keeper;
 
+use std::sync::Arc;
+
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
 use unalike::storage::{
-    GrantId, Layout, LayoutFields, Lease, LeaseAcquire, LeaseExtend, Mode, StoreError, TagOptions, TagRecord,
-    TailRelease,
+    GrantId, Layout, LayoutFields, Lease, LeaseAcquire, LeaseExtend, LeasesKept, Mode, SegmentStore, StoreError,
+    TagOptions, TagRecord, TailRelease, time_of_leases,
 };
 use unalike::{AdaptiveStep, FieldOrder, RefillPolicy, StepPolicy};
 use unalike_bindings::{Failure, HostOptions};
@@ -80,7 +82,20 @@ impl Stores {
     }
 
     fn leave_leases(&self, py: Python<'_>, namespace: String) -> PyResult<()> {
-        self.ask(py, |stores| stores.ask(|store| async move { store.leave_leases(&namespace).await }))
+        let ask = |store: Arc<dyn SegmentStore>| async move {
+            match store.leave_leases(&namespace).await {
+                Err(StoreError::LeasesElsewhere { namespace, kept: LeasesKept::InStore }) => {
+                    // Time that a Redis was granted before anybody looked at both.
+                    let kept = match store.tag(&time_of_leases(&namespace)?).await {
+                        Err(StoreError::TagUnknown { .. }) => LeasesKept::InStore,
+                        known => known.map(|_| LeasesKept::InBoth)?,
+                    };
+                    Err(StoreError::LeasesElsewhere { namespace, kept })
+                }
+                left => left,
+            }
+        };
+        self.ask(py, |stores| stores.ask(ask))
     }
 
     #[expect(clippy::too_many_arguments, reason = "it is a request of the lease port")]

@@ -385,8 +385,8 @@ pub(crate) async fn replace_record(
     Ok(turn.execute(update).await? == 1)
 }
 
-/// Has the other dialects' parts of data that were restored wait until each is adopted: what they granted since the backup
-/// is not known either. Programs that know them as they were are granted nothing any more.
+/// Has the other dialects' parts of data that were restored wait until each is adopted: what they granted since the
+/// backup is not known either.
 pub(crate) async fn unsettle_others(turn: &mut Turn, database: &Database, leases: &str) -> Result<(), StoreError> {
     const OTHERS: &str = "SELECT part, server FROM unalike_store WHERE part <> $1 AND part <> $2 FOR UPDATE";
     const UPDATE: &str = "UPDATE unalike_store SET server = $1 WHERE part = $2";

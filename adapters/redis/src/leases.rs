@@ -148,8 +148,8 @@ impl Namespace {
     fn kept_otherwise(&self) -> StoreError {
         StoreError::refused(format!(
             "the leases of {:?}, the key {} on {}, are kept the other way: with a durable store and not without one, or the \
-             other way round. Open them as they were; or end all leases and wait until the last has ended, delete the key, \
-             and begin anew",
+             other way round. Open them as they were; or end all leases and wait until the last has ended and another minute, \
+             delete the key, and begin anew",
             self.name, self.key, self.at
         ))
     }
@@ -351,7 +351,10 @@ impl LeaseServer {
             if !is_new {
                 return Ok(false);
             }
-            let binding = NamespaceBinding { floor_ms: 0, ..binding };
+            // All leases of before have ended by now, and on the grid of ticks, whatever the clock of whoever asks next
+            // shows.
+            let floor_ms = binding.grid_down(view.now_ms);
+            let binding = NamespaceBinding { floor_ms, ..binding };
             if self.begin(&namespace, &view, binding, BegunBy::Command).await? {
                 return Ok(true);
             }

@@ -347,7 +347,14 @@ impl Inner {
             self.raising.settle(place, Some(view.demand.low())).await?;
             return Ok(Raise::Done);
         }
-        check_not_behind(tag, self.raising.granted_until(place, tag).await?, view.ends.all)?;
+        let granted_until = self.raising.granted_until(place, tag).await?;
+        check_not_behind(tag, granted_until, view.ends.all)?;
+        let has_next = view.is_valid && view.next_left > 0;
+        if reason == Reason::Low && has_next && granted_until != view.ends.all {
+            // Numbers in between were burnt, or are another's: a third interval has no room, and would be burnt, too.
+            self.raising.settle(place, Some(0)).await?;
+            return Ok(Raise::Done);
+        }
         let count = view.demand.raise_by(held, wanted, self.bounds);
         let granted = self.raising.grant(place, tag, count, at_least).await?;
         check_not_behind(tag, granted.start, view.ends.all)?;

@@ -324,7 +324,7 @@ export class RedisLeases {
         `kept the ` +
         'other way: without a durable store. Open them with the `unalike` server as they were; or end all leases and ' +
         'wait ' +
-        'until the last has ended, delete the key, and begin anew',
+        'until the last has ended and another minute, delete the key, and begin anew',
     );
   }
 
@@ -495,7 +495,8 @@ export class RedisLeases {
           'corrupt',
           `the durable store granted time up to ${until} under ${JSON.stringify(tag)}, and Redis had it up to ${bound} ` +
             'before: it lost data, or is another store; find out which. If it lost data, wait until ' +
-            `${bound} has passed, when all of these leases have ended, and delete the key ${namespace.key} in Redis`,
+            `${bound} has passed and another minute, when all of these leases have ended whatever clocks show, and ` +
+            `delete the key ${namespace.key} in Redis`,
         );
       }
       let startMs = boundMs;

@@ -104,6 +104,8 @@ interface TagView {
   readonly ends: Ends;
   /** How many numbers Redis may still hand out. */
   readonly held: bigint;
+  /** Whether some of them are of a second interval. */
+  readonly hasNext: boolean;
   readonly demand: Demand;
   readonly low: bigint;
   /** How many numbers all hosts used. */
@@ -291,6 +293,7 @@ export class RedisSegments {
       incarnation,
       ends: { first: end, all: nextEnd ?? end },
       held: isValid ? left + nextLeft : 0n,
+      hasNext: isValid && nextLeft > 0n,
       demand: { recently, longTerm, raisedBy, raisedAgoMs },
       low,
       used,
@@ -321,7 +324,13 @@ export class RedisSegments {
     }
     const { count: wanted, atLeast } = reason === 'low' ? { count: 0n, atLeast: 0n } : reason;
     // Looks before it asks: a grant that is burnt moves the watermark, and the next look would find nothing wrong.
-    checkNotBehind(tag, await this.#raising.grantedUntil(place, tag), view.ends.all);
+    const grantedUntil = await this.#raising.grantedUntil(place, tag);
+    checkNotBehind(tag, grantedUntil, view.ends.all);
+    if (reason === 'low' && view.hasNext && grantedUntil !== view.ends.all) {
+      // Numbers in between were burnt, or are another's: a third interval has no room, and would be burnt, too.
+      await this.#raising.settle(place, 0n);
+      return DONE;
+    }
     const count = raiseBy(view.demand, view.held, wanted, this.#bounds);
     const granted = await this.#raising.grant(place, tag, count, atLeast);
     checkNotBehind(tag, granted.start, view.ends.all);

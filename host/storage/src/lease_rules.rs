@@ -262,7 +262,8 @@ impl NamespaceBinding {
     }
 
     /// The beginning of the tick in which `at_ms` lies; the epoch for all that is before.
-    fn grid_down(&self, at_ms: u64) -> u64 {
+    #[must_use]
+    pub fn grid_down(&self, at_ms: u64) -> u64 {
         self.layout.tick_at(at_ms).map_or(self.layout.epoch_ms(), |tick| self.layout.tick_start_ms(tick))
     }
 }

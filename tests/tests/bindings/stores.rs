@@ -1,6 +1,5 @@
 //! Stores without generators, for languages that have their own.
 
-
 use anyhow::{Context, Result};
 use tempfile::TempDir;
 use unalike::{Clock as _, SystemClock};
@@ -38,12 +37,14 @@ fn numbers_and_workers_are_granted_until_the_stores_are_closed() -> Result<()> {
         now_ms,
         horizon_ms: 60_000,
     };
-    let lost = stores.ask_leases(|leases| async move { leases.extend(&extend).await }).err().context("another worker")?;
+    let lost =
+        stores.ask_leases(|leases| async move { leases.extend(&extend).await }).err().context("another worker")?;
     assert_eq!((lost.kind, lost.store_kind, lost.is_retryable), ("store", Some("lease-lost"), true));
     assert!(stores.address().is_none_or(|address| address.ends_with("ids.sqlite")));
     stores.close()?;
     stores.close()?;
-    let closed = stores.ask(|store| async move { store.allocate("order", 1, 0).await }).err().context("it is closed")?;
+    let closed =
+        stores.ask(|store| async move { store.allocate("order", 1, 0).await }).err().context("it is closed")?;
     assert_eq!(closed.kind, "store", "{closed}");
     drop(stores);
     let again = open(&directory, r#", "leases": "none""#)?;

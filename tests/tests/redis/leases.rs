@@ -1492,3 +1492,29 @@ async fn ids_go_on_over_a_loss_and_none_is_made_twice() {
         ids.close().await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_namespace_that_is_begun_again_grants_no_time_of_before() {
+    let world = World::start(Behind::Nothing);
+    let client = world.ready_client().await;
+    let before = world.acquire(&client, "a", 2_000).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(before.valid_until_ms.saturating_sub(now_ms()) + 1)).await;
+    world.redis.cli(&["FLUSHALL"]).unwrap();
+    assert!(world.initialise().await.unwrap());
+    let client = world.client().await;
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        // Whose clock is behind.
+        let mut request = world.request("b", 20_000);
+        request.now_ms -= LIMITS.max_skew_ms / 2;
+        request.preferred_worker = Some(before.worker);
+        match client.acquire(&request).await {
+            Ok(lease) => {
+                assert_eq!(lease.worker, before.worker);
+                assert!(lease.not_before_ms >= before.valid_until_ms, "{lease:?} after {before:?}");
+                break;
+            }
+            Err(error) => assert!(error.is_retryable() && Instant::now() < deadline, "{error:?}"),
+        }
+    }
+}

@@ -169,8 +169,8 @@ impl GrantedTime {
         if granted_until_ms < bound_ms {
             let what = format!(
                 "the durable store granted time up to {} under {tag:?}, and Redis had it up to {bound} before: it lost data, \
-                 or is another store; find out which. If it lost data, wait until {bound} has passed, when all of these leases \
-                 have ended, and delete the key {} in Redis",
+                 or is another store; find out which. If it lost data, wait until {bound} has passed and another minute, when \
+                 all of these leases have ended whatever clocks show, and delete the key {} in Redis",
                 Rfc3339(granted_until_ms),
                 namespace.key,
                 bound = Rfc3339(bound_ms)

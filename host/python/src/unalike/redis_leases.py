@@ -264,7 +264,7 @@ class RedisLeases:
             f"the other "
             "way: without a durable store. Open them with the `unalike` server as they were; or end all leases and "
             "wait until "
-            "the last has ended, delete the key, and begin anew",
+            "the last has ended and another minute, delete the key, and begin anew",
         )
 
     def _begins_with(self, namespace: _Namespace, view: NamespaceView, layout: Layout) -> NamespaceBinding:
@@ -414,7 +414,8 @@ class RedisLeases:
                 "corrupt",
                 f"the durable store granted time up to {until} under {quoted(tag)}, and Redis had it up to {bound} "
                 "before: it lost data, or is another store; find out which. If it lost data, wait until "
-                f"{bound} has passed, when all of these leases have ended, and delete the key {namespace.key} in Redis",
+                f"{bound} has passed and another minute, when all of these leases have ended whatever clocks show, and "
+                f"delete the key {namespace.key} in Redis",
             )
         start_ms, anew = bound_ms, None
         if not is_valid or granted_until_ms != bound_ms:

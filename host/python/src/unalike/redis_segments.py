@@ -109,6 +109,8 @@ class _View:
     all_end: int
     held: int
     """How many numbers Redis may still hand out."""
+    has_next: bool
+    """Whether some of them are of a second interval."""
     demand: Demand
     low: int
     used: int
@@ -271,6 +273,7 @@ class RedisSegments:
             incarnation=incarnation,
             all_end=end if next_end is None else next_end,
             held=left + next_left if is_valid else 0,
+            has_next=is_valid and next_left > 0,
             # What was lost says nothing of how long it would have lasted.
             demand=Demand(recently, long_term, raised_by, max(now_ms - raised_ms, 0) if is_valid else None),
             low=low,
@@ -299,7 +302,12 @@ class RedisSegments:
             self._raising.settle(place, low)
             return DONE
         # Looks before it asks: a grant that is burnt moves the watermark, and the next look would find nothing wrong.
-        _check_not_behind(tag, self._raising.granted_until(place, tag), view.all_end)
+        granted_until = self._raising.granted_until(place, tag)
+        _check_not_behind(tag, granted_until, view.all_end)
+        if wanted is None and view.has_next and granted_until != view.all_end:
+            # Numbers in between were burnt, or are another's: a third interval has no room, and would be burnt, too.
+            self._raising.settle(place, 0)
+            return DONE
         count = view.demand.raise_by(view.held, 0 if wanted is None else wanted.count, *self._bounds)
         granted = self._raising.grant(place, tag, count, 0 if wanted is None else wanted.at_least)
         _check_not_behind(tag, granted.start, view.all_end)

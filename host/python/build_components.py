@@ -27,34 +27,33 @@ NATIVE = "_native.pyd" if os.name == "nt" else "_native.abi3.so"
 ADAPTERS = ("sqlite", "redis")
 
 
-def is_clone() -> bool:
-    return (HERE.parent.parent / "guest" / "artifact" / "Cargo.toml").is_file()
+CLONE = HERE.parent.parent if (HERE.parent.parent / "guest" / "artifact" / "Cargo.toml").is_file() else None
+"""The repository, where this is in one."""
 
 
 def build() -> bool:
     """Answers whether the package has the library."""
     build_portable()
-    return put_native(HERE.parent.parent if is_clone() else None)
+    return put_native()
 
 
 def build_portable() -> None:
     """What runs on any machine."""
-    root = HERE.parent.parent
-    put_components(root if is_clone() else None)
-    if is_clone():
-        put_statements(root)
+    put_components()
+    if CLONE is not None:
+        put_statements(CLONE)
 
 
-def put_components(root: Path | None) -> None:
+def put_components() -> None:
     target = PACKAGE / "wasm"
     given = {name: os.environ.get(variable) for name, variable in COMPONENTS.items()}
     target.mkdir(exist_ok=True)
     if all(given.values()):
         for name, path in given.items():
             put(Path(str(path)), target / name)
-    elif root is not None:
+    elif CLONE is not None:
         command = ["cargo", "run", "--quiet", "--locked", "-p", "unalike-artifact", "--example", "save", "--"]
-        subprocess.run([*command, str(target)], cwd=root, check=True)
+        subprocess.run([*command, str(target)], cwd=CLONE, check=True)
     missing = [name for name in COMPONENTS if not (target / name).is_file()]
     if missing:
         variables = " and ".join(COMPONENTS.values())
@@ -62,15 +61,15 @@ def put_components(root: Path | None) -> None:
         sys.exit(f"{', '.join(missing)} is missing: {what}")
 
 
-def put_native(root: Path | None) -> bool:
+def put_native() -> bool:
     """Answers whether there is one: a source distribution has no sources of it."""
     given = os.environ.get("UNALIKE_NATIVE")
     if given:
         put(Path(given), PACKAGE / NATIVE)
-    elif root is not None:
+    elif CLONE is not None:
         command = ["cargo", "build", "--release", "--locked", "-p", "unalike-python"]
         command += ["--message-format", "json-render-diagnostics"]
-        built = subprocess.run(command, cwd=root, check=True, stdout=subprocess.PIPE, text=True).stdout
+        built = subprocess.run(command, cwd=CLONE, check=True, stdout=subprocess.PIPE, text=True).stdout
         messages = [json.loads(line) for line in built.splitlines()]
         (library,) = (
             file
@@ -80,7 +79,7 @@ def put_native(root: Path | None) -> bool:
             if file.endswith((".so", ".dylib", ".dll"))
         )
         put(Path(library), PACKAGE / NATIVE)
-    return bool(given) or root is not None
+    return bool(given) or CLONE is not None
 
 
 def put_statements(root: Path) -> None:
@@ -99,9 +98,8 @@ def put_statements(root: Path) -> None:
 def put_licences() -> None:
     """Those of the repository, where this is one."""
     for name in LICENCES:
-        source = HERE.parent.parent / name
-        if is_clone() and source.is_file():
-            put(source, HERE / name)
+        if CLONE is not None and (CLONE / name).is_file():
+            put(CLONE / name, HERE / name)
 
 
 def page() -> str:

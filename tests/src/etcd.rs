@@ -290,7 +290,7 @@ impl Etcd {
     /// # Errors
     /// When it cannot be copied.
     pub fn keep_data(&self, name: &str) -> anyhow::Result<()> {
-        copy(&self.member(0)?.data, &self.directory().join(name))
+        process::copy_folder(&self.member(0)?.data, &self.directory().join(name))
     }
 
     /// Puts a data directory that was kept in the place of the newer one.
@@ -300,7 +300,7 @@ impl Etcd {
     pub fn put_data_back(&self, name: &str) -> anyhow::Result<()> {
         let data = &self.member(0)?.data;
         std::fs::remove_dir_all(data)?;
-        copy(&self.directory().join(name), data)
+        process::copy_folder(&self.directory().join(name), data)
     }
 
     /// Keeps a snapshot, for [`Etcd::restore`].
@@ -434,10 +434,4 @@ fn is_healthy(port: u16) -> bool {
         Ok(said)
     };
     ask().is_ok_and(|said| said.starts_with("HTTP/1.1 200"))
-}
-
-fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
-    let status = Command::new("cp").arg("--archive").args([from, to]).status()?;
-    ensure!(status.success(), "the data directory was not copied: {status}");
-    Ok(())
 }

@@ -77,7 +77,7 @@ impl MariaDb {
 
     fn stopped_on(template: &Path, settings: &[&str]) -> anyhow::Result<Self> {
         let directory = Directory::new()?;
-        copy(template, &directory.path().join("data"))?;
+        process::copy_folder(template, &directory.path().join("data"))?;
         let settings = settings.iter().map(|&setting| setting.to_owned()).collect();
         Ok(Self { directory, port: process::free_port()?, settings, clock: None, process: process::ended()? })
     }
@@ -198,7 +198,7 @@ impl MariaDb {
     /// The same data in a directory of its own, on a port of its own, not running.
     fn clone_data(&self) -> anyhow::Result<Self> {
         let directory = Directory::new()?;
-        copy(&self.directory.path().join("data"), &directory.path().join("data"))?;
+        process::copy_folder(&self.directory.path().join("data"), &directory.path().join("data"))?;
         let (settings, clock) = (self.settings.clone(), self.clock.clone());
         Ok(Self { directory, port: process::free_port()?, settings, clock, process: process::ended()? })
     }
@@ -458,12 +458,6 @@ pub(crate) fn faketime_library() -> anyhow::Result<PathBuf> {
     }
     let mut found = directories.iter().flat_map(|directory| names.map(|name| directory.join(name)));
     found.find(|path| path.exists()).context("install libfaketime: apt-get install faketime")
-}
-
-fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
-    let status = Command::new("cp").args(["--recursive", "--sparse=always"]).args([from, to]).status()?;
-    ensure!(status.success(), "the data directory was not copied: {status}");
-    Ok(())
 }
 
 /// Starts the program.

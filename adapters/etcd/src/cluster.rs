@@ -64,7 +64,8 @@ pub(crate) struct Cluster {
     expected: Mutex<Option<Arc<Expected>>>,
     /// The greatest revision that was seen: nothing is older that was asked for afterwards.
     revision: AtomicI64,
-    /// Why the cluster has forgotten what it answered, once it has: later writes of others lift its revision past that.
+    /// Set for good once the cluster is seen to have forgotten what it answered: later writes of others lift its
+    /// revision past that. It says what was seen.
     forgot: OnceLock<String>,
     /// What the members' clocks show, and where they were set, as far as this process has seen.
     clocks: Mutex<HashMap<usize, Option<MemberClock>>>,

@@ -66,7 +66,8 @@ pub(crate) struct Connector {
     process: Process,
     /// When a connection last broke: those that are older are probably broken too, and are not used again.
     broke: Mutex<Option<Instant>>,
-    /// Why the server has forgotten grants of this program, once it has: later writes of others lift its log past them.
+    /// Set for good once the server is seen to have forgotten grants of this program: later writes of others lift its
+    /// log past them. It says what was seen.
     forgot: OnceLock<String>,
     /// How far the server's log was when the newest grant was made. What was logged before that lasts.
     log_position: AtomicI64,

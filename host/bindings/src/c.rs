@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 use unalike::{Batch, Formatted, Sequence, Snowflake};
 
-use crate::threads::waiting;
+use crate::threads::{caught, waiting};
 use crate::{Failure, Host, HostOptions, SequenceOptionsText, SnowflakeOptionsText, read_format};
 
 /// What hands out ids, over the stores of a program. One for a process, shared by all its threads.
@@ -60,10 +60,6 @@ fn answer(call: impl FnOnce() -> Result<(), Failure>) -> *mut unalike_error {
         Ok(()) => ptr::null_mut(),
         Err(failure) => unalike_error::into_raw(failure),
     }
-}
-
-fn caught<T>(call: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
-    catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| Err(Failure::panicked()))
 }
 
 /// What a pointer of the caller's points to.

@@ -54,8 +54,8 @@ impl Stores {
         })
     }
 
-    /// Makes what is made once in a process, so that no thread is at it when the process forks: its child would wait
-    /// for that thread.
+    /// Initialises what a process initialises once. Called before the process has threads that fork: a child would wait
+    /// for ever for a thread of its parent that is in the middle of it.
     pub fn prepare() {
         // Who has no threads hears of it when stores are opened.
         drop(Threads::start());

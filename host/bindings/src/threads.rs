@@ -80,6 +80,11 @@ impl Drop for Threads {
     }
 }
 
+/// Does what may panic, of which no caller in another language hears otherwise.
+pub(crate) fn caught<T>(call: impl FnOnce() -> Result<T, Failure>) -> Result<T, Failure> {
+    catch_unwind(AssertUnwindSafe(call)).unwrap_or_else(|_| Err(Failure::panicked()))
+}
+
 /// Does what waits, unless this is a thread that others wait for. A thread that is about to end has it done by another:
 /// a program's last calls come from there, of destructors and of what `atexit` was given.
 pub(crate) fn waiting<T: Send>(call: &str, wait: impl FnOnce() -> Result<T, Failure> + Send) -> Result<T, Failure> {
@@ -87,7 +92,7 @@ pub(crate) fn waiting<T: Send>(call: &str, wait: impl FnOnce() -> Result<T, Fail
         Err(error) if error.is_thread_local_destroyed() => {
             std::thread::scope(|scope| scope.spawn(wait).join()).unwrap_or_else(|_| Err(Failure::panicked()))
         }
-        Err(_) => catch_unwind(AssertUnwindSafe(wait)).unwrap_or_else(|_| Err(Failure::panicked())),
+        Err(_) => caught(wait),
         Ok(_) => Err(nested(call)),
     }
 }

@@ -10,7 +10,7 @@
 
 use std::fmt;
 
-use crate::{NamespaceBinding, StoreError};
+use crate::{NamespaceBinding, StoreError, TagRecord, time_of_leases};
 
 /// Where the leases of a namespace are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +77,35 @@ impl StoreError {
     pub fn leases_in_redis(namespace: &str, is_bound: bool) -> Self {
         Self::leases_elsewhere(namespace, if is_bound { LeasesKept::InBoth } else { LeasesKept::InRedis })
     }
+}
+
+/// What [`SegmentStore::leave_leases`](crate::SegmentStore::leave_leases) answered, with the time looked for that was
+/// granted to leases in Redis before anybody looked at both places; `tag` looks a tag up.
+///
+/// ```
+/// use unalike_storage::{SegmentStore, StoreError, leases_left};
+///
+/// async fn leave(store: &dyn SegmentStore, namespace: &str) -> Result<(), StoreError> {
+///     let left = store.leave_leases(namespace).await;
+///     leases_left(left, |time| async move { store.tag(&time).await }).await
+/// }
+/// ```
+///
+/// # Errors
+/// The store's own; [`LeasesKept::InBoth`] in place of [`LeasesKept::InStore`] where there is such time.
+pub async fn leases_left<Looked>(
+    left: Result<(), StoreError>,
+    tag: impl FnOnce(String) -> Looked,
+) -> Result<(), StoreError>
+where
+    Looked: Future<Output = Result<TagRecord, StoreError>>,
+{
+    let Err(StoreError::LeasesElsewhere { namespace, kept: LeasesKept::InStore }) = left else { return left };
+    let kept = match tag(time_of_leases(&namespace)?).await {
+        Err(StoreError::TagUnknown { .. }) => LeasesKept::InStore,
+        known => known.map(|_| LeasesKept::InBoth)?,
+    };
+    Err(StoreError::leases_elsewhere(&namespace, kept))
 }
 
 #[cfg(test)]

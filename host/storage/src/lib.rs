@@ -42,7 +42,7 @@ pub use kept::{
 };
 pub use layer::SegmentLayer;
 pub use lazy::Lazy;
-pub use lease_place::LeasesKept;
+pub use lease_place::{LeasesKept, leases_left};
 pub use lease_rows::{LeaseLook, LeaseRows};
 pub use lease_rules::{
     Candidates, Choice, Clocks, LeaseLimits, NamespaceBinding, UsedWorker, choose_worker, choose_worker_after_races,

@@ -8,15 +8,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "that.h"
 #include "unalike.h"
-
-#define that(condition)                                                  \
-    do {                                                                 \
-        if (!(condition)) {                                              \
-            fprintf(stderr, "line %d: not %s\n", __LINE__, #condition);  \
-            exit(1);                                                     \
-        }                                                                \
-    } while (0)
 
 #define FILE_OF_BOTH "{\"store\": \"sqlite://ids.sqlite\"}"
 #define SAME_FILE "{\"store\": \"sqlite://./linked/ids.sqlite\"}"

@@ -9,19 +9,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "that.h"
 #include "unalike.h"
 
 #define THREADS 4
 #define CALLS 5000
 #define BATCH 50
-
-#define that(condition)                                                  \
-    do {                                                                 \
-        if (!(condition)) {                                              \
-            fprintf(stderr, "line %d: not %s\n", __LINE__, #condition);  \
-            exit(1);                                                     \
-        }                                                                \
-    } while (0)
 
 #define works(call) succeeded(call, __LINE__)
 #define fails(call, kind, part) failed(call, kind, part, __LINE__)

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use tokio::time::Instant;
-use unalike_storage::{KEPT_LEASES, LeasesKept, NamespaceBinding, Rfc3339, SegmentStore, StoreError, time_of_leases};
+use unalike_storage::{KEPT_LEASES, NamespaceBinding, Rfc3339, SegmentStore, StoreError, leases_left, time_of_leases};
 
 use super::hash::{Kept, NamespaceView, write_binding};
 use super::{INSTALL, Namespace, look};
@@ -121,18 +121,8 @@ impl GrantedTime {
     /// Makes sure that the durable store leases no workers of this namespace itself, and never will. Whatever it
     /// refuses, nothing was written here before.
     async fn place(&self, name: &str) -> Result<(), StoreError> {
-        match self.raising.ask(name, self.durable.leave_leases(name)).await {
-            Ok(()) => {}
-            Err(StoreError::LeasesElsewhere { namespace, kept: LeasesKept::InStore }) => {
-                // Time that was granted before anybody looked at both.
-                let kept = match self.raising.ask(name, self.durable.tag(&time_of_leases(name)?)).await {
-                    Err(StoreError::TagUnknown { .. }) => LeasesKept::InStore,
-                    known => known.map(|_| LeasesKept::InBoth)?,
-                };
-                return Err(StoreError::LeasesElsewhere { namespace, kept });
-            }
-            Err(error) => return Err(error),
-        }
+        let left = self.raising.ask(name, self.durable.leave_leases(name)).await;
+        leases_left(left, |time| async move { self.raising.ask(name, self.durable.tag(&time)).await }).await?;
         lock(&self.placed).insert(name.to_owned());
         Ok(())
     }

@@ -5,14 +5,12 @@
 
 mod keeper;
 
-use std::sync::Arc;
-
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
 use unalike::storage::{
-    GrantId, Layout, LayoutFields, Lease, LeaseAcquire, LeaseExtend, LeasesKept, Mode, SegmentStore, StoreError,
-    TagOptions, TagRecord, TailRelease, time_of_leases,
+    GrantId, Layout, LayoutFields, Lease, LeaseAcquire, LeaseExtend, Mode, StoreError, TagOptions, TagRecord,
+    TailRelease, leases_left,
 };
 use unalike::{AdaptiveStep, FieldOrder, RefillPolicy, StepPolicy};
 use unalike_bindings::{Failure, HostOptions};
@@ -82,20 +80,12 @@ impl Stores {
     }
 
     fn leave_leases(&self, py: Python<'_>, namespace: String) -> PyResult<()> {
-        let ask = |store: Arc<dyn SegmentStore>| async move {
-            match store.leave_leases(&namespace).await {
-                Err(StoreError::LeasesElsewhere { namespace, kept: LeasesKept::InStore }) => {
-                    // Time that a Redis was granted before anybody looked at both.
-                    let kept = match store.tag(&time_of_leases(&namespace)?).await {
-                        Err(StoreError::TagUnknown { .. }) => LeasesKept::InStore,
-                        known => known.map(|_| LeasesKept::InBoth)?,
-                    };
-                    Err(StoreError::LeasesElsewhere { namespace, kept })
-                }
-                left => left,
-            }
-        };
-        self.ask(py, |stores| stores.ask(ask))
+        self.ask(py, |stores| {
+            stores.ask(|store| async move {
+                let left = store.leave_leases(&namespace).await;
+                leases_left(left, |time| async move { store.tag(&time).await }).await
+            })
+        })
     }
 
     #[expect(clippy::too_many_arguments, reason = "it is a request of the lease port")]
@@ -259,7 +249,7 @@ mod _native {
     #[pymodule_init]
     fn init(_module: &Bound<'_, PyModule>) -> PyResult<()> {
         super::keeper::keep();
-        // What is made once in a process is made before anybody forks.
+        // Before anybody forks.
         unalike_bindings::Stores::prepare();
         Ok(())
     }

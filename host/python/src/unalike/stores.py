@@ -274,16 +274,16 @@ def _library() -> Any:
         from . import _native
     except ImportError as error:
         what = (
-            "this installation of unalike has no library of the Rust host that this interpreter can load, which stores on "
-            "servers need, RedisStore and RemoteStore apart: install a wheel for this platform, or build the package in a "
-            "clone of its repository"
+            "this interpreter cannot load the library of the Rust host, or this installation of unalike has none; "
+            "SqliteStore, RedisStore, RemoteStore and MemoryStore do without it. Install a wheel for this platform, or build "
+            "the package in a clone of its repository"
         )
         raise StoreError("refused", f"{what} ({error})") from error
     return _native
 
 
 def _log_warnings() -> None:
-    """Logs what the stores warned of, as this thread holds nothing that a handler could wait for."""
+    """Logs what the stores warned of. Called where this thread holds no lock that a handler could wait for."""
     try:
         for part, level, message in _library().warnings():
             logging.getLogger(part).log(level, "%s", message)

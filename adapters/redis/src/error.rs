@@ -1,11 +1,9 @@
 //! From Redis' errors to the one error of every store.
 
-use std::error::Error;
 use std::io;
-use std::sync::Arc;
 
 use redis::{ErrorKind, RedisError, ServerErrorKind};
-use unalike_storage::StoreError;
+use unalike_storage::{StoreError, cause};
 
 type Kind = fn(String) -> StoreError;
 
@@ -20,7 +18,7 @@ const NOT_ALLOWED: &str = "the user may not do it: for his keys (~unalike:*, or 
     database than 0, and in a Cluster +asking +cluster|info +cluster|slots";
 
 const TLS: &str = "no TLS with a server that can be trusted: check rediss:// and ssl-ca, the host's name, and the server's \
-    certificate; a server that asks for the client's needs `tls-auth-clients no`";
+    certificate, which needs basicConstraints CA:FALSE where it signs itself; a server that asks for the client's needs `tls-auth-clients no`";
 
 /// The error of a command or script that writes.
 ///
@@ -70,25 +68,6 @@ pub(crate) fn connect_error(at: &str, error: RedisError) -> StoreError {
         _ if error.detail().is_some_and(lacks_command) => StoreError::refused(format!("{at}: {LACKS} (HELLO)")),
         _ => read_error(at, "connecting", error),
     }
-}
-
-/// An error of this type among those behind this one. Not by `source` alone: the driver shares its errors, and
-/// [`io::Error`] passes over what it holds.
-fn cause<E: Error + 'static>(error: &RedisError) -> Option<&E> {
-    let mut next: Option<&(dyn Error + 'static)> = Some(error);
-    while let Some(error) = next {
-        if let Some(found) = error.downcast_ref() {
-            return Some(found);
-        }
-        next = if let Some(shared) = error.downcast_ref::<Arc<dyn Error + Send + Sync>>() {
-            Some(&**shared)
-        } else if let Some(held) = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
-            Some(held)
-        } else {
-            error.source()
-        };
-    }
-    None
 }
 
 const LACKS: &str = "the server lacks a command that is needed: is it Redis 7 or newer, and is there a rename-command in its configuration?";

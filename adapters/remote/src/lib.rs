@@ -29,6 +29,7 @@ use url::Url;
 
 pub use crate::leases::RemoteLeases;
 pub use crate::segments::RemoteStore;
+use crate::servers::{Part, Servers};
 
 /// Where the servers are, and how they are asked.
 ///
@@ -51,7 +52,7 @@ pub struct RemoteOptions {
     pub store: Option<StoreIdentity>,
     /// A file with the certificates of the authorities to trust, as PEM. The system's by default.
     pub ssl_ca: Option<PathBuf>,
-    /// How long opening a connection may take. 1 s by default.
+    /// How long opening a connection may take: at most half of `request_timeout`. 1 s by default.
     pub connect_timeout: Duration,
     /// How long a request may take; after that its grant is burnt. 5 s by default.
     pub request_timeout: Duration,
@@ -98,7 +99,9 @@ impl RemoteOptions {
         let mut servers = Vec::new();
         for host in hosts.split(',') {
             let server = Url::parse(&format!("{scheme}://{host}/"));
-            let server = server.map_err(|error| refused(format!("has the host {host:?}: {error}; {form}")))?;
+            // What stands in the place of a port may be a password, where the host was forgotten.
+            let shown = host.split_once(':').map_or(host, |(name, _)| name);
+            let server = server.map_err(|error| refused(format!("has the host {shown:?}: {error}; {form}")))?;
             if servers.contains(&server) {
                 return Err(refused(format!("names {host:?} twice")));
             }
@@ -138,6 +141,14 @@ impl RemoteOptions {
     pub fn token(mut self, token: impl Into<String>) -> Self {
         self.token = Some(token.into());
         self
+    }
+
+    /// Checks what can be checked without asking a server: the token, and the certificates of `ssl-ca`.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`].
+    pub fn validate(&self) -> Result<(), StoreError> {
+        Servers::new(self, Part::Segments).map(drop)
     }
 
     /// The servers, for messages.
@@ -190,6 +201,7 @@ mod tests {
             ("http://a/v1", "path"),
             ("http://a#b", "path"),
             ("http://ids:hunter2@a", "user or password"),
+            ("http://ids:hunter2", "has the host \"ids\": invalid port"),
             ("http://ids:hunter2?@a", "user or password"),
             ("https://ids:hunter2#@a", "user or password"),
             ("http://a?token=hunter2", "secret"),

@@ -8,9 +8,10 @@ use futures_util::future::join_all;
 use reqwest::header::{AUTHORIZATION, HeaderValue};
 use reqwest::redirect::Policy;
 use reqwest::{Certificate, Client, Method};
+use rustls::CertificateError;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use unalike_storage::{Process, StoreError, StoreIdentity, lock, random_128};
+use unalike_storage::{Process, StoreError, StoreIdentity, cause, lock, random_128};
 use url::Url;
 
 use crate::RemoteOptions;
@@ -60,6 +61,10 @@ pub(crate) struct Servers {
     part: Part,
     client: Client,
     token: Option<HeaderValue>,
+    /// Whose certificates are believed, for messages.
+    trusted: String,
+    /// How long opening a connection may take.
+    connect_timeout: Duration,
     /// The store of all of them, once it is known. `Some(None)`: the only server's store has no name.
     store: Mutex<Option<Option<StoreIdentity>>>,
     process: Process,
@@ -134,8 +139,9 @@ impl Servers {
         for (server, look) in servers.servers.iter().zip(looks) {
             match look.and_then(|store| servers.recognise(server, store)) {
                 Ok(()) => answered = true,
-                Err(error) if error.is_retryable() => failure = failure.or(Some(error)),
-                Err(error) => return Err(error),
+                // One that is refused is not asked again. Of all that say why, it lasts longest.
+                Err(error) if !error.is_retryable() => failure = Some(error),
+                Err(error) => failure = failure.or(Some(error)),
             }
         }
         match failure {
@@ -144,14 +150,16 @@ impl Servers {
         }
     }
 
-    fn new(options: &RemoteOptions, part: Part) -> Result<Self, StoreError> {
+    pub(crate) fn new(options: &RemoteOptions, part: Part) -> Result<Self, StoreError> {
         if options.servers.is_empty() {
             return Err(StoreError::refused("no server is named: give one at least"));
         }
+        // A request's time includes connecting: what was never sent is known as that.
+        let connect_timeout = options.connect_timeout.min(options.request_timeout / 2);
         let mut client = Client::builder()
             .redirect(Policy::none())
             .no_proxy()
-            .connect_timeout(options.connect_timeout)
+            .connect_timeout(connect_timeout)
             .timeout(options.request_timeout)
             .tcp_nodelay(true);
         if let Some(path) = &options.ssl_ca {
@@ -160,7 +168,7 @@ impl Servers {
             let pem = std::fs::read(path).map_err(|error| unusable(error.to_string()))?;
             let certificates = Certificate::from_pem_bundle(&pem).map_err(|error| unusable(error.to_string()))?;
             if certificates.is_empty() {
-                return Err(unusable("there is none".to_owned()));
+                return Err(unusable("there is none, as PEM".to_owned()));
             }
             client = client.tls_built_in_root_certs(false);
             for certificate in certificates {
@@ -186,6 +194,11 @@ impl Servers {
             part,
             client,
             token,
+            trusted: match &options.ssl_ca {
+                Some(path) => format!("{} holds", path.display()),
+                None => "the system trusts".to_owned(),
+            },
+            connect_timeout,
             store: Mutex::new(options.store.map(Some)),
             process: Process::current(),
             address: options.address(),
@@ -357,6 +370,30 @@ impl Servers {
         ))
     }
 
+    /// Why no connection could be opened, and what to do, where that is known.
+    fn advice(&self, error: &reqwest::Error) -> String {
+        if error.is_timeout() {
+            return format!(": not within {} ms (connect-timeout-ms)", self.connect_timeout.as_millis());
+        }
+        match cause::<rustls::Error>(error) {
+            None => String::new(),
+            Some(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer)) => format!(
+                ": its certificate is signed by no authority that {}; give ssl-ca the file of the authority that signed it",
+                self.trusted
+            ),
+            Some(rustls::Error::InvalidCertificate(
+                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+            )) => ": its certificate is for another name; address it by a name that is in it".to_owned(),
+            Some(rustls::Error::InvalidCertificate(_)) => {
+                ": its certificate is not valid; one that signs itself needs basicConstraints CA:FALSE".to_owned()
+            }
+            Some(rustls::Error::InvalidMessage(_)) => {
+                ": what it speaks is no TLS; write http:// if it has none".to_owned()
+            }
+            Some(_) => ": no TLS came about".to_owned(),
+        }
+    }
+
     /// Sends a request to one server, once.
     async fn send<T: DeserializeOwned>(&self, server: &Server, request: &Request<'_>) -> Result<T, Failure> {
         let at = || format!("{}, at {}", request.doing, server.name);
@@ -394,19 +431,30 @@ impl Servers {
             }
             // It was never sent.
             Err(error) if error.is_connect() => {
-                return Err(Failure::of_server(StoreError::unavailable(at()).with_source(error.without_url())));
+                let what = format!("{}: no connection could be opened{}", at(), self.advice(&error));
+                return Err(Failure::of_server(StoreError::unavailable(what).with_source(error.without_url())));
             }
             Err(error) => return Err(lost("brought no answer").with_source(error.without_url())),
         };
         // Of a cache, or of a proxy that gives one answer to several: whose grant it is nobody knows.
-        if response.headers().get(X_REQUEST_ID).map(HeaderValue::as_bytes) != Some(id.as_bytes()) {
-            let status = response.status();
-            return Err(lost(&format!(
-                "brought the answer to another request, with the status {status}: its X-Request-Id is not the one that was \
-                 sent. If there is a proxy before the server, have it pass this header, and cache and collapse nothing"
-            )));
-        }
         let status = response.status();
+        match response.headers().get(X_REQUEST_ID).map(HeaderValue::as_bytes) {
+            Some(given) if given == id.as_bytes() => {}
+            Some(_) => {
+                return Err(lost(&format!(
+                    "brought the answer to another request, with the status {}: its X-Request-Id is not the one that was \
+                     sent. If there is a proxy before the server, have it pass this header, and cache and collapse nothing",
+                    status.as_u16()
+                )));
+            }
+            None => {
+                return Err(lost(&format!(
+                    "was answered with the status {} by something that is no unalike server: no X-Request-Id came back. If \
+                     there is a proxy before the server, have it pass this header",
+                    status.as_u16()
+                )));
+            }
+        }
         let mut body = Vec::new();
         loop {
             match response.chunk().await {

@@ -1,5 +1,8 @@
 //! The one error of every store.
 
+use std::io;
+use std::sync::Arc;
+
 use unalike_core::{ID_MAX, Rfc3339, StoreFailure};
 
 use crate::segments::{shown, split_tag};
@@ -216,6 +219,17 @@ pub enum StoreError {
         #[source]
         source: Option<Source>,
     },
+    /// What a store said that is not in Rust, in its own words; or what another request was answered, which was made
+    /// for this one as well.
+    #[error("{what}")]
+    Reported {
+        /// The word for it.
+        kind: &'static str,
+        /// What it comes to.
+        failure: StoreFailure,
+        /// What happened, which value, what to do.
+        what: String,
+    },
     /// The store will not do it: no permission, read-only, not supported, an argument out of range.
     #[error("the store refused: {what}")]
     Refused {
@@ -264,6 +278,31 @@ pub fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
         cause = error.source();
     }
     text
+}
+
+/// An error of this type: this one, or one behind it, also where a driver shares it or the system's holds it.
+///
+/// ```
+/// use std::io::{Error, ErrorKind};
+/// use unalike_storage::{StoreError, cause};
+/// let error = StoreError::unavailable("reading ids.sqlite").with_source(Error::from(ErrorKind::NotFound));
+/// assert_eq!(cause::<Error>(&error).map(Error::kind), Some(ErrorKind::NotFound));
+/// ```
+pub fn cause<'e, E: std::error::Error + 'static>(error: &'e (dyn std::error::Error + 'static)) -> Option<&'e E> {
+    let mut next: Option<&'e (dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref() {
+            return Some(found);
+        }
+        next = if let Some(shared) = error.downcast_ref::<Arc<dyn std::error::Error + Send + Sync>>() {
+            Some(&**shared)
+        } else if let Some(held) = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref) {
+            Some(held)
+        } else {
+            error.source()
+        };
+    }
+    None
 }
 
 impl StoreError {
@@ -323,6 +362,49 @@ impl StoreError {
         Self::Exhausted { tag: tag.to_owned() }
     }
 
+    /// What a store said that is not in Rust: the [word](Self::kind) for it, the tag that it was asked about, and its
+    /// own words. A word that does not exist is a [refusal](Self::Refused).
+    ///
+    /// ```
+    /// use unalike_storage::StoreError;
+    /// let full = StoreError::reported("tag-limit", "order", "10 tags are there, and no more may be");
+    /// assert_eq!((full.kind(), full.is_callers_fault()), ("tag-limit", true));
+    /// assert!(StoreError::reported("outcome-unknown", "order", "no answer came").may_have_granted());
+    /// ```
+    #[must_use]
+    pub fn reported(kind: &str, tag: &str, what: impl Into<String>) -> Self {
+        let (kind, failure) = match kind {
+            // Who asks tells this one by its variant.
+            "tag-unknown" => return Self::tag_unknown(tag),
+            "unavailable" => ("unavailable", StoreFailure::Unavailable),
+            "outcome-unknown" => ("outcome-unknown", StoreFailure::OutcomeUnknown),
+            "ceiling-reached" => ("ceiling-reached", StoreFailure::Unavailable),
+            "clock-behind" => ("clock-behind", StoreFailure::Unavailable),
+            "quarantined" => ("quarantined", StoreFailure::Unavailable),
+            "exhausted" => ("exhausted", StoreFailure::Exhausted),
+            "timestamps-ended" => ("timestamps-ended", StoreFailure::Exhausted),
+            "workers-exhausted" => ("workers-exhausted", StoreFailure::WorkersExhausted),
+            "lease-lost" => ("lease-lost", StoreFailure::LeaseLost),
+            "clock-skew" => ("clock-skew", StoreFailure::ClockSkew),
+            "tag-exists" => ("tag-exists", StoreFailure::Refused),
+            "tag-invalid" => ("tag-invalid", StoreFailure::Refused),
+            "tag-limit" => ("tag-limit", StoreFailure::Refused),
+            "layout-mismatch" => ("layout-mismatch", StoreFailure::Refused),
+            "format-bound" => ("format-bound", StoreFailure::Refused),
+            "leases-elsewhere" => ("leases-elsewhere", StoreFailure::Refused),
+            "place-changed" => ("place-changed", StoreFailure::Refused),
+            "corrupt" => ("corrupt", StoreFailure::Refused),
+            _ => ("refused", StoreFailure::Refused),
+        };
+        Self::Reported { kind, failure, what: what.into() }
+    }
+
+    /// The same with its causes, for another request that waited for the same answer.
+    #[must_use]
+    pub(crate) fn repeated(&self) -> Self {
+        Self::Reported { kind: self.kind(), failure: self.failure(), what: with_causes(self) }
+    }
+
     /// Whether the same request may succeed later.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
@@ -339,20 +421,15 @@ impl StoreError {
     /// Whether a grant may have been made that nobody received.
     #[must_use]
     pub fn may_have_granted(&self) -> bool {
-        matches!(self, Self::OutcomeUnknown { .. })
+        self.failure() == StoreFailure::OutcomeUnknown
     }
 
     /// Whether another request by the same caller would be answered otherwise: a bad or unknown tag, a bad option.
     #[must_use]
     pub fn is_callers_fault(&self) -> bool {
         matches!(
-            self,
-            Self::TagUnknown { .. }
-                | Self::TagExists { .. }
-                | Self::TagInvalid { .. }
-                | Self::TagLimit { .. }
-                | Self::LayoutMismatch { .. }
-                | Self::FormatBound { .. }
+            self.kind(),
+            "tag-unknown" | "tag-exists" | "tag-invalid" | "tag-limit" | "layout-mismatch" | "format-bound"
         )
     }
 
@@ -384,6 +461,7 @@ impl StoreError {
             Self::ClockSkew { .. } => "clock-skew",
             Self::PlaceChanged { .. } => "place-changed",
             Self::Corrupt { .. } => "corrupt",
+            Self::Reported { kind, .. } => kind,
             Self::Refused { .. } => "refused",
         }
     }
@@ -392,6 +470,7 @@ impl StoreError {
     #[must_use]
     pub fn failure(&self) -> StoreFailure {
         match self {
+            Self::Reported { failure, .. } => *failure,
             Self::Unavailable { .. }
             | Self::CeilingReached { .. }
             | Self::ClockBehind { .. }

@@ -1,7 +1,7 @@
 //! A store that may be down when the program starts.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
@@ -10,15 +10,15 @@ use unalike_core::{GrantId, Layout, Lease};
 
 use crate::{
     JoinedStripe, LeaseAcquire, LeaseExtend, LeaseRecord, LeaseStore, SegmentLayer, SegmentStore, StoreError,
-    StoreIdentity, Stripe,
+    StoreIdentity, Stripe, lock,
 };
 
 type Open<S> = Box<dyn Fn() -> BoxFuture<'static, Result<S, StoreError>> + Send + Sync>;
 
 /// A store that is opened when it is first needed, so that it may be down when the program starts.
 ///
-/// Until it has been opened, each request tries to open it, and fails with the error of opening. Requests that come
-/// meanwhile wait for one another: it is never opened twice at the same time.
+/// Until it has been opened, each request tries to open it, and fails with the error of opening. It is never opened
+/// twice at the same time: requests that come meanwhile wait, and one that fails then fails for all that waited for it.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -39,6 +39,15 @@ pub struct Lazy<S> {
     open: Open<S>,
     address: Option<String>,
     store: OnceCell<S>,
+    tries: Mutex<Tries>,
+}
+
+/// How often it was tried to open a store.
+#[derive(Default)]
+struct Tries {
+    begun: u64,
+    /// What the last one failed with.
+    failure: Option<StoreError>,
 }
 
 impl<S> Lazy<S> {
@@ -48,7 +57,12 @@ impl<S> Lazy<S> {
     where
         Opening: Future<Output = Result<S, StoreError>> + Send + 'static,
     {
-        Self { open: Box::new(move || Box::pin(open())), address: None, store: OnceCell::new() }
+        Self {
+            open: Box::new(move || Box::pin(open())),
+            address: None,
+            store: OnceCell::new(),
+            tries: Mutex::default(),
+        }
     }
 
     /// Its [`address`](SegmentStore::address), for messages before it is open too.
@@ -71,7 +85,27 @@ impl<S> Lazy<S> {
     /// # Errors
     /// Whatever opening it brings; the next request tries again.
     pub async fn opened(&self) -> Result<&S, StoreError> {
-        self.store.get_or_try_init(&self.open).await
+        if let Some(store) = self.get() {
+            return Ok(store);
+        }
+        let begun_before = lock(&self.tries).begun;
+        let open = async || {
+            {
+                let mut tries = lock(&self.tries);
+                // Another try that began later than this request was made for it, too.
+                if tries.begun > begun_before
+                    && let Some(failure) = &tries.failure
+                {
+                    return Err(failure.repeated());
+                }
+                tries.begun += 1;
+                tries.failure = None;
+            }
+            let opened = (self.open)().await;
+            lock(&self.tries).failure = opened.as_ref().err().map(StoreError::repeated);
+            opened
+        };
+        self.store.get_or_try_init(open).await
     }
 
     /// The store, if it is open.

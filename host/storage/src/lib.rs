@@ -30,7 +30,7 @@ mod stripes;
 mod tag_rows;
 
 pub use clock_steps::{ClockSteps, Expiry};
-pub use error::{NotBegun, StoreError, with_causes};
+pub use error::{NotBegun, StoreError, cause, with_causes};
 pub use formats::{
     FormatBinding, FormatLook, FormatOwner, FormatPart, UnboundFormat, check_carried_format, check_format,
     look_at_format, rebind_format,

@@ -156,7 +156,7 @@ impl StoreUrl {
                 Some("") | None => place.to_owned(),
                 Some(user) => format!("{user}@{place}"),
             },
-            None => rest.to_owned(),
+            None => without_words_for_ports(rest),
         };
         let (place, query) = rest.split_once('?').unwrap_or((&rest, ""));
         let parameters: Vec<_> = query.split('&').filter(|pair| !pair.is_empty() && !is_secret(pair)).collect();
@@ -194,10 +194,29 @@ fn passwords_apart(query: &str) -> Result<(Parameters, Vec<String>), PlaceError>
     Ok((kept, passwords))
 }
 
+/// Whether what a parameter says may be a secret, by its name: one that does not exist may be meant for a password.
 fn is_secret(parameter: &str) -> bool {
-    let name = parameter.split('=').next().unwrap_or_default();
-    let is_named = ["password", "token"].iter().any(|secret| name.eq_ignore_ascii_case(secret));
-    name.contains('%') || is_named
+    let (name, value) = parameter.split_once('=').unwrap_or((parameter, ""));
+    let name = name.to_ascii_lowercase();
+    let is_word = name == "sentinel-auth" && matches!(value, "same" | "none");
+    let is_place = is_word || matches!(name.as_str(), "password-file" | "password-env");
+    let is_named = ["pass", "pwd", "auth", "secret", "token", "user", "cred"].iter().any(|word| name.contains(word));
+    name.contains('%') || is_named && !is_place
+}
+
+/// What comes before a path, without what stands in the place of a port: where a host was forgotten, it is a password.
+fn without_words_for_ports(rest: &str) -> String {
+    let (hosts, behind) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    let shown: Vec<_> = hosts
+        .split(',')
+        .map(|host| match host.rsplit_once(':') {
+            Some((name, port)) if !port.ends_with(']') && !port.bytes().all(|byte| byte.is_ascii_digit()) => {
+                format!("{name}:..")
+            }
+            _ => host.to_owned(),
+        })
+        .collect();
+    format!("{}{behind}", shown.join(","))
 }
 
 fn read_password(path: &Path) -> Result<String, PlaceError> {

@@ -47,6 +47,11 @@ mod tests {
                 "redis+sentinel://ids@a:1,b:2/ids?sentinel-auth=same",
             ),
             ("redis+cluster://:secret@a:1,b:2", "redis+cluster://a:1,b:2"),
+            ("redis+cluster://a:1,[::1]:2,[::1]/0", "redis+cluster://a:1,[::1]:2,[::1]/0"),
+            ("redis+sentinel://a:1/ids?sentinel-auth=secret&Auth=secret", "redis+sentinel://a:1/ids"),
+            // The host was forgotten.
+            ("redis://ids:secret", "redis://ids:.."),
+            ("redis://ids:secret/0?prefix=p", "redis://ids:../0?prefix=p"),
             ("zookeeper://ids:secret@a:1,b:2/c?leaf=d", "zookeeper://ids@a:1,b:2/c?leaf=d"),
             ("ids:secret@db/ids", "ids@db/ids"),
             ("sqlite:///home/a:b@c/ids.sqlite", "sqlite:///home/a:b@c/ids.sqlite"),

@@ -1,11 +1,11 @@
 """Puts what is not written in Python into the package: both components, the library of the Rust host, the statements
-and scripts of the stores, and the licences.
+of SQLite, and the licences.
 
 ``python host/python/build_components.py`` does it in a clone, for tests and programs that run from ``src``; the build
 of the wheel does it by itself. The components are the files that ``UNALIKE_COMPONENT_WASM`` and
 ``UNALIKE_FORMATS_WASM`` name, and the library the one that ``UNALIKE_NATIVE`` names, or else what cargo builds. In a
-source distribution everything is there already but the library: without one, the package has no stores on servers but
-those of Redis and of unalike.
+source distribution everything is there already but the library: without one, the package has no stores but
+SQLite and memory.
 """
 
 from __future__ import annotations
@@ -24,8 +24,6 @@ PACKAGE = HERE / "src" / "unalike"
 COMPONENTS = {"unalike.wasm": "UNALIKE_COMPONENT_WASM", "unalike-formats.wasm": "UNALIKE_FORMATS_WASM"}
 LICENCES = ("LICENSE-APACHE", "LICENSE-MIT")
 NATIVE = "_native.pyd" if os.name == "nt" else "_native.abi3.so"
-ADAPTERS = ("sqlite", "redis")
-
 
 CLONE = HERE.parent.parent if (HERE.parent.parent / "guest" / "artifact" / "Cargo.toml").is_file() else None
 """The repository, where this is in one."""
@@ -84,15 +82,13 @@ def put_native() -> bool:
 
 def put_statements(root: Path) -> None:
     """The very files that the Rust adapters read."""
-    for adapter in ADAPTERS:
-        for kind in ("sql", "scripts"):
-            source, target = root / "adapters" / adapter / "src" / kind, PACKAGE / kind / adapter
-            files = [path.relative_to(source) for path in source.rglob("*") if path.is_file()]
-            for name in files:
-                put(source / name, target / name)
-            for path in target.rglob("*"):
-                if path.is_file() and path.relative_to(target) not in files:
-                    path.unlink()
+    source, target = root / "adapters" / "sqlite" / "src" / "sql", PACKAGE / "sql" / "sqlite"
+    files = [path.relative_to(source) for path in source.rglob("*") if path.is_file()]
+    for name in files:
+        put(source / name, target / name)
+    for path in target.rglob("*"):
+        if path.is_file() and path.relative_to(target) not in files:
+            path.unlink()
 
 
 def put_licences() -> None:

@@ -9,6 +9,7 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 use unalike::settings::{FormatSettings, Secrets};
 use unalike::{Formatted, Ids, Sequence, Snowflake};
+use unalike_stores::Opening;
 
 use crate::options::unfit;
 use crate::stores::OpenStores;
@@ -52,7 +53,7 @@ impl Host {
         let close_max = 2 * Duration::from_millis(options.request_timeout_ms);
         let options = options.clone();
         let (ids, stores) = threads.run(async move {
-            let stores = OpenStores::open(&options).await?;
+            let stores = OpenStores::open(&options, Opening::default()).await?;
             match connect(&options, &stores).await {
                 Ok(ids) => Ok((ids, stores)),
                 Err(failure) => {

@@ -120,6 +120,36 @@ impl HostOptions {
     /// # Errors
     /// Kind `options`, saying which one is wrong.
     pub fn read(json: &str) -> Result<Self, Failure> {
+        let options = Self::read_values(json)?;
+        options.check_stores(None).map_err(|error| Failure::options(with_causes(&error)))?;
+        Ok(options)
+    }
+
+    /// The same for a store in Redis above a durable one of the program's own, which no URL names: `backing` is not
+    /// given. [`Stores::open_above`](crate::Stores::open_above) takes them, and nothing else opens with them.
+    ///
+    /// ```
+    /// use unalike_bindings::{HostOptions, Stores};
+    ///
+    /// let options = HostOptions::read_above(r#"{"store": "redis://cache/0"}"#)?;
+    /// assert!(Stores::open(&options).is_err()); // with nothing behind it
+    /// # Ok::<(), unalike_bindings::Failure>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As there; kind `options` where `backing` is given.
+    pub fn read_above(json: &str) -> Result<Self, Failure> {
+        let options = Self::read_values(json)?;
+        if options.backing.is_some() {
+            return Err(Failure::options("backing is given twice: as a store, and by its URL"));
+        }
+        // As if it were named: what can be wrong beside it is the same.
+        let given = StoreUrl::new("none");
+        options.check_stores(Some(&given)).map_err(|error| Failure::options(with_causes(&error)))?;
+        Ok(options)
+    }
+
+    fn read_values(json: &str) -> Result<Self, Failure> {
         let options: Self = read(json)?;
         for (name, value, allowed) in [
             ("wait_max_ms", options.wait_max_ms, WAIT_MS),
@@ -146,12 +176,12 @@ impl HostOptions {
             return Err(Failure::options("worker is about leases, and with leases = \"none\" there are none"));
         }
         Secrets::unread(&options.keys).map_err(unfit)?;
-        options.check_stores().map_err(|error| Failure::options(with_causes(&error)))?;
         Ok(options)
     }
 
-    /// Reads the URLs.
-    fn check_stores(&self) -> Result<(), PlaceError> {
+    /// Reads the URLs, that of the backing as if it were another one where one is given.
+    fn check_stores(&self, backing: Option<&StoreUrl>) -> Result<(), PlaceError> {
+        let set = StoreSet { backing: backing.or(self.backing.as_ref()), ..self.set() };
         if !self.is_remote() && self.store.iter().any(is_remote) {
             return Err(StoreError::refused(
                 "servers are no stripes of a set: write one URL, with further servers after commas \
@@ -163,12 +193,12 @@ impl HostOptions {
             RemoteOptions::from_url(servers.text())?;
         }
         if !self.is_remote() {
-            return self.set().validate();
+            return set.validate();
         }
-        if let Some(url) = self.set().leases.filter(|url| !url.is_nothing()) {
+        if let Some(url) = set.leases.filter(|url| !url.is_nothing()) {
             url.lease_place()?;
         }
-        self.set().validate_backing()
+        set.validate_backing()
     }
 
     /// Whether the sequences are on unalike servers.

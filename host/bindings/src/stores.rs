@@ -45,11 +45,35 @@ impl Stores {
     /// # Errors
     /// When one cannot be used: kind `options` or `store`.
     pub fn open(options: &HostOptions) -> Result<Self, Failure> {
+        Self::open_with(options, Opening::default())
+    }
+
+    /// The same with a store in Redis above a durable one of the program's own, by options that
+    /// [`HostOptions::read_above`] read. It is closed with Redis.
+    ///
+    /// ```no_run
+    /// # use std::sync::Arc;
+    /// # use unalike::storage::SegmentStore;
+    /// use unalike_bindings::{Failure, HostOptions, Stores};
+    ///
+    /// fn above(durable: Arc<dyn SegmentStore>) -> Result<Stores, Failure> {
+    ///     Stores::open_above(durable, &HostOptions::read_above(r#"{"store": "redis://cache/0"}"#)?)
+    /// }
+    /// ```
+    ///
+    /// # Errors
+    /// As there.
+    pub fn open_above(durable: Arc<dyn SegmentStore>, options: &HostOptions) -> Result<Self, Failure> {
+        // It may not be able to list its tags.
+        Self::open_with(options, Opening { durable: Some(durable), preheats: false, ..Opening::default() })
+    }
+
+    fn open_with(options: &HostOptions, opening: Opening) -> Result<Self, Failure> {
         waiting("opening stores", || {
             let threads = Threads::start()?;
             let close_max = 2 * Duration::from_millis(options.request_timeout_ms);
             let options = options.clone();
-            let open = threads.run(async move { OpenStores::open(&options).await })?;
+            let open = threads.run(async move { OpenStores::open(&options, opening).await })?;
             Ok(Self { open: ManuallyDrop::new(open), close_max, threads })
         })
     }
@@ -161,12 +185,12 @@ pub(crate) struct OpenStores {
 }
 
 impl OpenStores {
-    pub(crate) async fn open(options: &HostOptions) -> Result<Self, Failure> {
+    pub(crate) async fn open(options: &HostOptions, opening: Opening) -> Result<Self, Failure> {
         let opening = Opening {
             on_first_use: options.create_tags,
             tags_max: options.tags_max,
             limits: options.limits(),
-            ..Opening::default()
+            ..opening
         };
         let set = options.set();
         let mut open = if options.is_remote() { set.unopened(opening) } else { set.open(opening).await? };
@@ -237,8 +261,11 @@ async fn leases(options: &HostOptions, open: &mut OpenSet<'_>) -> Result<(Option
 /// The servers of a URL.
 fn remote(url: &StoreUrl, options: &HostOptions) -> Result<RemoteOptions, Failure> {
     let servers = RemoteOptions::from_url(url.text()).map_err(|error| Failure::options(error.to_string()))?;
-    Ok(match options.token() {
+    let servers = match options.token() {
         Some(token) => servers.token(token),
         None => servers,
-    })
+    };
+    // They are connected to later, and what is wrong with these is known now.
+    servers.validate()?;
+    Ok(servers)
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import socket
 import subprocess
 import threading
@@ -21,6 +22,15 @@ from unalike.store import Segment, StoreError, TagOptions, TagRecord, TailReleas
 T = TypeVar("T")
 
 LIMIT_S = 60.0
+
+
+_SCRIPTS = Path(__file__).resolve().parents[3] / "adapters" / "redis" / "src" / "scripts"
+
+
+def script_sha1(*names: str) -> bytes:
+    """By which a script of these files is called."""
+    text = "\n".join((_SCRIPTS / f"{name}.lua").read_text() for name in ("server", *names))
+    return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest().encode()
 
 
 def eventually(request: Callable[[], T]) -> T:

@@ -6,11 +6,13 @@ And with the ``unalike`` command and the Node package at once.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
 from collections import defaultdict
@@ -21,17 +23,11 @@ from pathlib import Path
 from typing import Any, Optional
 
 import pytest
-from redis_servers import CuttingProxy, RedisProcess, Switched, eventually, free_port, until
+from redis_servers import CuttingProxy, RedisProcess, Switched, eventually, free_port, script_sha1, until
 from servers import binary, stop
 
-from unalike.lease_rules import NamespaceBinding
 from unalike.memory import MemoryStore
 from unalike.redis import RedisStore
-from unalike.redis_growth import Demand, Use, uses
-from unalike.redis_lease_hash import LeaseRecord, read_hash, read_worker, write_binding, write_worker
-from unalike.redis_leases import lead_ms
-from unalike.redis_server import script
-from unalike.redis_url import read_redis_url
 from unalike.sqlite import SqliteStore
 from unalike.store import (
     ID_MAX,
@@ -117,55 +113,33 @@ def acquiring(store: RedisStore, horizon_ms: int = 2_000, namespace: str = "defa
     return store.acquire(LeaseAcquire(namespace, LAYOUT, "", worker, now_ms(), horizon_ms))
 
 
-def test_the_next_raise_follows_the_use_of_the_last_minutes() -> None:
-    minute = 60_000
-    demand = Demand(Use(500, 5 * minute), Use(600, 30 * minute))
-    assert demand.raise_by(0, 0, 1_000, 10**9) == 6_000
-    assert demand.raise_by(0, 50_000, 1_000, 10**9) == 50_000
-    assert demand.raise_by(2**53 - 8, 0, 1_000, 10**9) == 7
-    assert demand.low() == 1_500 and demand.raised(10_000).low() == 2_500
-    assert replace(demand, raised_by=50_000, raised_ago_ms=899_999).raise_by(0, 0, 1_000, 10**9) == 100_000
-    assert replace(demand, raised_by=50_000, raised_ago_ms=900_000).raise_by(0, 0, 1_000, 10**9) == 6_000
-    samples = "".join(f"{10_000_000 + at * minute} {at * 10};" for at in range(41))
-    found = uses(samples, 10_000_000 + 40 * minute + 1, 1_000)
-    assert found == (Use(650, 5 * minute + 1), Use(900, 30 * minute + 1))
-    assert uses("x;1 ;9 3;", 5, 7)[0] == Use()
-
-
-def test_a_url_says_where_redis_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_url_that_cannot_be_used_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "password"
-    file.write_text("secr%et\n")
-    parameters = f"ssl-ca=/ca.pem&prefix=p&raise-max=7&raise-min=7&password-file={file}"
-    read = read_redis_url(f"rediss://ids@cache.example/3?{parameters}")
-    assert (read.host, read.port, read.database, read.username, read.password) == (
-        "cache.example", 6379, 3, "ids", "secr%et",
-    )  # fmt: skip
-    assert read.is_tls and read.prefix == "p" and read.raise_min == 7 and "secr" not in repr(read)
-    assert read_redis_url("redis://:a%2Fb@[::1]:1").password == "a/b"
-    monkeypatch.setenv("REDIS_TEST_PASSWORD", "x")
-    assert read_redis_url("redis://h?password-env=REDIS_TEST_PASSWORD").password == "x"
+    file.write_text("secret\n")
     for url, message in [
         ("http://h", "scheme"),
-        ("redis-sentinel://h", "Sentinel"),
-        ("redis+cluster://h", "Cluster"),
+        ("mysql://ids:hidden@h/ids", "scheme is 'mysql'"),
+        ("hidden", "cannot be read"),
+        ("redis-sentinel://h", r"redis\+sentinel"),
         ("redis://h/x", "database"),
-        ("redis://ids:hidden/x@h", "behind its host|cannot be read"),
-        ("redis://ids:hidden#x@h", "behind its host|cannot be read"),
-        ("redis://h?no-such=1", "'no-such' is unknown"),
-        ("redis://h?dialect=cosid", "`unalike` server"),
-        ("redis://h?shard=1", "`unalike` server"),
+        ("redis://ids:hidden/x@h", "is not a URL|cannot be read"),
+        ("redis://ids:hidden#x@h", "is not a URL"),
+        ("redis://h?no-such=1", "no-such"),
         ("redis://h?ssl-ca=x", "rediss"),
         ("redis://h?prefix=a{b", "braces"),
         ("redis://h?raise-min=0", "1 to"),
         ("redis://h?raise-max=9007199254740992", "1 to"),
         ("redis://h?raise-min=9&raise-max=8", "in this order"),
         ("redis://h?request-timeout-ms=600001", "1 to 600000"),
-        ("redis://h?password=hidden", "password-file"),
+        ("redis://h?password=hidden", "password"),
+        ("redis://h?sentinel-auth=hidden", "sentinel-auth"),
+        ("redis://h?pass=hidden", "pass"),
+        ("redis://ids:hidden", "invalid port"),
         (f"redis://:hidden@h?password-file={file}", "more than one way"),
-        ("redis://h?password-env=NO_SUCH_VARIABLE", "not set"),
+        ("redis://h?password-env=NO_SUCH_VARIABLE", "has no text"),
     ]:
         with fails("refused", message) as failure:
-            read_redis_url(url)
+            RedisStore(url, backing=MemoryStore())
         assert "hidden" not in str(failure.value)
 
 
@@ -246,8 +220,110 @@ def test_tags_are_those_of_the_durable_store(shared: Shared) -> None:
     with fails("tag-unknown"):
         closed.allocate("unknown", 1, 0)
     closed.close()
-    with fails("refused", "--backing none"):
+    with fails("refused", 'backing="none"'):
         RedisStore(redis.url, backing=None)  # type: ignore[arg-type]
+
+
+def test_what_a_durable_store_of_ones_own_does_wrong_is_told_and_granted_to_nobody(shared: Shared) -> None:
+    class Own(Switched):
+        wrong: Any = None
+        signals: Any = None
+
+        def allocate(self, tag: str, count: int, at_least: int) -> Segment:
+            segment = super().allocate(tag, count, at_least)
+            self.signals = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+            if self.wrong == "fails":
+                raise KeyError("after the grant")
+            return replace(segment, **self.wrong) if self.wrong else segment
+
+    backing = Own(SqliteStore(shared.path))
+    with RedisStore(f"{shared.redis().url}?raise-min=10&raise-max=10", backing=backing) as store:
+        granted = [store.allocate("order", 10, 0)]
+        backing.wrong = "fails"
+        with fails("ceiling-reached", "the durable store failed: KeyError"):
+            granted.append(store.allocate("order", 10, 0))
+            granted.append(store.allocate("order", 10, 0))
+        for wrong in ({"start": -1}, {"end": 1.5}, {"version": None}, {"stride": 2}, {"start": 2**64}, {"end": 2**63 + 9}):
+            backing.wrong = wrong
+            with fails("refused", "the durable store granted .* which Redis cannot hand out"):
+                eventually(lambda: store.allocate("order", 10, 0))
+        backing.wrong = None
+        granted += [eventually(lambda: store.allocate("order", 10, 0)) for _ in range(3)]
+        numbers(granted)
+        assert granted[-1].start > backing.granted[5].end, "what was wrong is burnt"
+        assert backing.signals == signal.pthread_sigmask(signal.SIG_BLOCK, ()), "of a thread of the program's"
+
+
+def test_a_log_handler_may_ask_for_what_it_is_told_of(shared: Shared) -> None:
+    class Failing(Switched):
+        def allocate(self, tag: str, count: int, at_least: int) -> Segment:
+            if len(self.granted) == 1:
+                self.granted.clear()
+                raise OSError("once")
+            return super().allocate(tag, count, at_least)
+
+    class Asking(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if "durable store" in record.getMessage():
+                granted.append(eventually(lambda: store.allocate("order", 1, 0)))
+                told.set()
+
+    granted: list[Segment] = []
+    told = threading.Event()
+    store = RedisStore(
+        f"{shared.redis().url}?raise-min=5&raise-max=5", backing=Failing(SqliteStore(shared.path))
+    )
+    log, handler = logging.getLogger("unalike"), Asking()
+    log.addHandler(handler)
+    try:
+        granted += [eventually(lambda: store.allocate("order", 1, 0)) for _ in range(40)]
+        assert told.wait(60)
+        numbers(granted)
+    finally:
+        log.removeHandler(handler)
+        store.close()
+
+
+def test_the_interpreter_ends_while_the_durable_store_is_asked(shared: Shared) -> None:
+    """At any moment, and waits for nothing."""
+    program = f"""
+import random, sys, threading, time
+from unalike.memory import MemoryStore
+from unalike.redis import RedisStore
+from unalike.store import StoreError
+
+class Slow(MemoryStore):
+    def allocate(self, tag, count, at_least):
+        time.sleep(random.choice([0, 0.001, 600]))
+        return super().allocate(tag, count, at_least)
+
+url = "{shared.redis().url}?raise-min=1&raise-max=1&raise-timeout-ms=50&prefix=" + sys.argv[1]
+store = RedisStore(url, backing=Slow())
+
+def draw(tag):
+    while True:
+        try:
+            store.allocate(tag, 1, 0)
+        except StoreError:
+            pass
+
+for at in range(8):
+    threading.Thread(target=draw, args=(f"order-{{at}}",), daemon=True).start()
+time.sleep(random.random() / 5)
+print("ends")
+"""
+    for round in range(8):
+        command = [sys.executable, "-c", program, f"round-{round}"]
+        environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1] / "src")}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+        assert (done.returncode, done.stdout) == (0, "ends\n"), done.stderr
+
+
+def test_tags_of_another_dialect_are_what_that_makes_of_them(shared: Shared) -> None:
+    """Ids by the clock are ordered, whatever the durable store's tags are."""
+    store, backing = shared.open(shared.redis().url, "dialect=clock")
+    assert store.open_tag("order").options.mode == "ordered"
+    assert store.allocate("order", 1, 0).start > 2**41
 
 
 def test_a_ceiling_is_raised_in_the_background_before_it_is_reached(shared: Shared) -> None:
@@ -443,7 +519,7 @@ def test_an_answer_that_is_lost_after_the_script_was_sent_burns_the_grant(shared
     proxy = shared.proxy(redis.port)
     store, backing = shared.open(proxy.url)
     granted = [store.allocate("order", 1, 0)]
-    allocate, install = (script(*parts).sha1.encode() for parts in (("tag", "allocate"), ("tag", "durable", "install")))
+    allocate, install = (script_sha1(*parts) for parts in (("tag", "allocate"), ("tag", "durable", "install")))
     proxy.cuts = lambda sent: allocate in sent
     with fails("outcome-unknown"):
         store.allocate("order", 1, 0)
@@ -503,34 +579,12 @@ def test_a_server_that_cannot_be_used_is_told_of_in_words(shared: Shared, tmp_pa
         cluster.kill()
 
 
-@pytest.mark.parametrize(
-    ("answer", "message"),
-    [
-        ("redis_version:7.0.15", "names no redis_mode"),
-        ("redis_mode:standalone\r\nredis_version:6.2.0", "7 or newer"),
-        ("redis_mode:sentinel\r\nredis_version:7.0.0", "Sentinel"),
-    ],
-)
-def test_a_server_that_does_not_stand_alone_is_refused(shared: Shared, answer: str, message: str) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listening:
-
-        def serve() -> None:
-            client, _ = listening.accept()
-            with client:
-                client.recv(65_536)
-                client.sendall(f"${len(answer)}\r\n{answer}\r\n".encode())
-                client.recv(65_536)
-
-        threading.Thread(target=serve, daemon=True).start()
-        with fails("refused", message):
-            shared.open(f"redis://127.0.0.1:{listening.getsockname()[1]}")
-
-
 def test_a_connection_with_tls_trusts_only_whom_it_is_told_to(shared: Shared, tmp_path: Path) -> None:
     key, certificate = tmp_path / "key.pem", tmp_path / "ca.pem"
     command: list[Any] = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes"]
     command += ["-keyout", key, "-out", certificate, "-days"]
     subject = ["2", "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
+    subject += ["-addext", "basicConstraints=CA:FALSE"]
     subprocess.run([*command, *subject], check=True, capture_output=True)
     port = free_port()
     settings = ["--tls-port", str(port), "--tls-cert-file", str(certificate), "--tls-key-file", str(key)]
@@ -570,56 +624,11 @@ def test_a_child_opens_its_own_connections(shared: Shared) -> None:
     store.close()
 
 
-def test_a_lease_is_written_and_read_in_one_way() -> None:
-    lease = Lease(7, 0xAB, 5, 2**53 - 1)
-    for holder in ("", "a", "two words ", " ", "\u00e9"):
-        record = LeaseRecord(lease, holder, 0, True)
-        assert read_worker(7, write_worker(record)) == record
-    right = write_worker(LeaseRecord(lease, "a", 0, True))
-    assert right == "000000000000000000000000000000ab 5 9007199254740991 0 1 a"
-    for before, after in [
-        ("ab 5", "AB 5"),
-        ("000ab", "0ab"),
-        (" 5 ", " 05 "),
-        (" 5 ", " -5 "),
-        ("9007199254740991", "9007199254740992"),
-        ("9007199254740991", "4"),
-        (" 0 1 ", " 0 2 "),
-        (" a", " a\x01"),
-        (" a", ""),
-    ]:
-        assert right.replace(before, after, 1) != right
-        assert read_worker(7, right.replace(before, after, 1)) is None, after
-    binding = write_binding(NamespaceBinding(LAYOUT, 600_000, 9))
-    fields = {
-        "generation": "g",
-        "incarnation": "i",
-        "binding": binding,
-        "bound_ms": "9",
-        "worker:7": right,
-        "claim": "",
-    }
-    assert read_hash(fields).workers[7].text == right
-    for name, text in [
-        ("worker:16", right),
-        ("worker:07", right),
-        ("worker:8", ""),
-        ("bound_ms", "-1"),
-        ("begun_by", "use"),
-        ("binding", ""),
-        ("binding", binding.replace("version=1", "version=2")),
-        ("binding", f"{binding} more=1"),
-    ]:
-        with pytest.raises(ValueError, match="."):
-            read_hash({**fields, name: text})
-
-
 def test_each_namespace_has_its_own_tag_of_time() -> None:
     assert time_tag("default") == "redis-leases\x1fdefault"
     assert time_tag("x" * 115) == "redis-leases\x1f" + "x" * 115
     assert time_tag("x" * 116) != time_tag("x" * 117) and len(time_tag("x" * 116)) == 128
     assert len(time_tag("\U0001f600" * 32).encode()) <= 128
-    assert [lead_ms(horizon) for horizon in (0, 2_000, 60_000, 86_400_000)] == [1_000, 1_000, 30_000, 60_000]
 
 
 def are_disjoint(leases: list[Lease]) -> None:

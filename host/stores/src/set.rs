@@ -244,7 +244,8 @@ impl<'a> StoreSet<'a> {
         durable.map_or(LeasePlace::Nowhere, LeasePlace::Beside)
     }
 
-    /// Opens the stores of the sequences. A volatile one gets the backing store, whatever `opening` has for it.
+    /// Opens the stores of the sequences. A volatile one gets what `opening` has for it, or else the
+    /// backing store.
     ///
     /// # Errors
     /// When one store cannot be used; of several, only when one is there and refuses, or none is there.
@@ -312,7 +313,7 @@ impl OpenSet<'_> {
     async fn open(&mut self) -> Result<(), PlaceError> {
         let stores = self.set.stores;
         if let Some(volatile) = stores.volatile() {
-            self.opening.durable = self.backing(false).await?;
+            self.take_backing(false).await?;
             if self.opening.durable.is_none() {
                 let title = volatile.title();
                 tracing::warn!(
@@ -380,9 +381,9 @@ impl OpenSet<'_> {
             LeasePlace::Beside(url) => (url, false),
             LeasePlace::Nowhere => return Ok(None),
         };
-        if url.is_volatile() && self.opening.durable.is_none() {
+        if url.is_volatile() {
             // Sequences do not wait for what only leases need.
-            self.opening.durable = self.backing(true).await?;
+            self.take_backing(true).await?;
         }
         let place = url.lease_place().because(|| lease_failure(url))?;
         // A file is opened once. A server that is named has connections of its own.
@@ -401,16 +402,25 @@ impl OpenSet<'_> {
         self.open.iter().find(|opened| opened.name == name).map(|opened| &opened.store)
     }
 
-    /// What backs a volatile store, opened unless it is open. One that may be down is tried again later.
-    async fn backing(&mut self, may_be_down: bool) -> Result<Option<Arc<dyn SegmentStore>>, PlaceError> {
-        let Some(url) = self.set.backing.filter(|url| !url.is_nothing()) else { return Ok(None) };
-        if let Some(store) = self.at(&url.place()?.name()?) {
-            return Ok(Some(Arc::clone(store) as _));
+    /// Opens what backs a volatile store, unless it is open. One that may be down is tried again later.
+    async fn take_backing(&mut self, may_be_down: bool) -> Result<(), PlaceError> {
+        if self.opening.durable.is_some() {
+            return Ok(());
         }
-        let opened = url.connect(&self.opening, may_be_down).await.because(|| "--backing".to_owned())?;
-        let store = Arc::clone(&opened.store) as _;
-        self.open.push(opened);
-        Ok(Some(store))
+        // Nothing backs it only where that is said.
+        self.set.validate_backing()?;
+        let Some(url) = self.set.backing.filter(|url| !url.is_nothing()) else { return Ok(()) };
+        let durable = match self.at(&url.place()?.name()?) {
+            Some(store) => Arc::clone(store),
+            None => {
+                let opened = url.connect(&self.opening, may_be_down).await.because(|| "--backing".to_owned())?;
+                let store = Arc::clone(&opened.store);
+                self.open.push(opened);
+                store
+            }
+        };
+        self.opening.durable = Some(durable);
+        Ok(())
     }
 }
 

@@ -127,7 +127,6 @@ const UNRUN: &[(&str, &str, Option<&str>)] = &[
     ("npx workerd serve config.capnp", PACKAGES, None),
     ("curl http://127.0.0.1:8787/", PACKAGES, None),
     ("pip install unalike", PACKAGES, None),
-    ("pip install 'unalike[redis]'", PACKAGES, None),
     ("python build_components.py && pip install -r tests/requirements.txt", PACKAGES, None),
     ("UNALIKE_BIN=/path/to/unalike python -m pytest", PACKAGES, None),
     ("sudo apt install ./unalike_0.1.0-1_amd64.deb", RELEASE, Some("unalike")),

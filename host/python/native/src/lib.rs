@@ -4,6 +4,9 @@
 //! that grants nothing raises `unalike.StoreError`.
 
 mod keeper;
+mod own;
+
+use std::sync::Arc;
 
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -14,6 +17,8 @@ use unalike::storage::{
 };
 use unalike::{AdaptiveStep, FieldOrder, RefillPolicy, StepPolicy};
 use unalike_bindings::{Failure, HostOptions};
+
+use crate::own::OwnStore;
 
 /// The stores of a program, open in one process.
 #[pyclass(frozen, module = "unalike._native")]
@@ -39,13 +44,18 @@ type OptionParts = (u64, StepParts, RefillParts, bool);
 
 #[pymethods]
 impl Stores {
-    /// Opens them, by the options of `HostOptions` in JSON.
+    /// Opens them, by the options of `HostOptions` in JSON; one in Redis above a store of the program's own, which is
+    /// an `unalike._plain.Asked`, where there is one.
     #[new]
-    fn new(py: Python<'_>, options: &str) -> PyResult<Self> {
+    #[pyo3(signature = (options, own=None))]
+    fn new(py: Python<'_>, options: &str, own: Option<Py<PyAny>>) -> PyResult<Self> {
         let opened = py.detach(|| {
-            let options = HostOptions::read(options)?;
+            let options = if own.is_some() { HostOptions::read_above(options) } else { HostOptions::read(options) }?;
             refuse_sqlite(&options)?;
-            unalike_bindings::Stores::open(&options)
+            match own {
+                Some(own) => unalike_bindings::Stores::open_above(Arc::new(OwnStore::new(own)), &options),
+                None => unalike_bindings::Stores::open(&options),
+            }
         });
         opened.map(Self).map_err(|failure| raised(py, &failure))
     }
@@ -145,6 +155,10 @@ impl Stores {
         Ok(identity.map(|identity| identity.to_string()))
     }
 
+    fn check(&self, py: Python<'_>) -> PyResult<()> {
+        self.ask(py, |stores| stores.ask(|store| async move { store.check().await }))
+    }
+
     fn address(&self) -> Option<String> {
         self.0.address()
     }
@@ -179,7 +193,11 @@ fn raised(py: Python<'_>, failure: &Failure) -> PyErr {
 }
 
 fn record_parts(record: &TagRecord) -> (OptionParts, u64) {
-    let TagOptions { start, step, refill, mode } = record.options;
+    (option_parts(&record.options), record.watermark)
+}
+
+fn option_parts(options: &TagOptions) -> OptionParts {
+    let TagOptions { start, step, refill, mode } = *options;
     let step = match step {
         StepPolicy::Fixed { step } => (step, None),
         StepPolicy::Adaptive(AdaptiveStep { initial, min, max, grow_below_ms, shrink_above_ms }) => {
@@ -190,7 +208,7 @@ fn record_parts(record: &TagRecord) -> (OptionParts, u64) {
         RefillPolicy::ShareConsumed { percent } => (true, u64::from(percent)),
         RefillPolicy::Remaining { count } => (false, count),
     };
-    ((start, step, refill, mode == Mode::Ordered), record.watermark)
+    (start, step, refill, mode == Mode::Ordered)
 }
 
 fn tag_options((start, step, refill, is_ordered): OptionParts) -> Result<TagOptions, Failure> {
@@ -239,12 +257,20 @@ fn warnings() -> Vec<(String, u8, String)> {
     keeper::taken()
 }
 
+/// Waits until no question to a store of the program's own is being started: before the interpreter ends.
+#[pyfunction]
+fn end(py: Python<'_>) {
+    py.detach(own::end);
+}
+
 #[pymodule]
 mod _native {
     use pyo3::prelude::*;
 
     #[pymodule_export]
-    use super::{Stores, warnings};
+    use super::own::Answer;
+    #[pymodule_export]
+    use super::{Stores, end, warnings};
 
     #[pymodule_init]
     fn init(_module: &Bound<'_, PyModule>) -> PyResult<()> {

@@ -564,6 +564,11 @@ def _is_in(number: object, least: int, greatest: int) -> bool:
     return isinstance(number, int) and not isinstance(number, bool) and least <= number <= greatest
 
 
+def is_u64(value: object) -> bool:
+    """Whether it is a whole number of at most 64 bits."""
+    return _is_in(value, 0, _U64_MAX)
+
+
 def _is_named(tag: str, kept: str) -> bool:
     return _ascii_lower(tag.strip()) == kept
 

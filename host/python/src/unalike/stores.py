@@ -5,21 +5,17 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, Optional, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, Optional, TypeVar, Union
 
 from ._given import text_given
+from ._plain import Asked, end_at_exit, layout_parts, option_parts, record
 from ._process import MARK, ProcessLock, current, uninterrupted_calls
 from .lease_rules import validate_acquire, validate_extend
 from .store import (
-    AdaptiveStep,
-    FixedStep,
-    Layout,
     Lease,
     LeaseAcquire,
     LeaseExtend,
-    Remaining,
     Segment,
-    ShareConsumed,
     StoreError,
     TagOptions,
     TagRecord,
@@ -35,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Store"]
 
+S = TypeVar("S", bound="Store")
 T = TypeVar("T")
 
 _U32_MAX: Final = 2**32 - 1
@@ -74,6 +71,9 @@ class Store:
     >>> ids = Ids(segments=store, leases=store)  # doctest: +SKIP
     """
 
+    # The durable store below one in Redis, where it is not named by a URL.
+    _own: Optional[Asked] = None
+
     def __init__(
         self,
         url: Union[str, Sequence[str]],
@@ -112,13 +112,28 @@ class Store:
         # What a process inherits is kept, and left alone.
         self._inherited: Final[list[_Opened]] = []
         try:
-            self._opened = _Opened(self._options)
+            opened = _Opened(self._options, self._own)
         finally:
             _log_warnings()
-        self._address: Final = self._opened.stores.address() or "the store"
+        self._opened: Optional[_Opened] = opened
+        # How often they were opened anew, and why that failed.
+        self._tries = 0
+        self._failure: Optional[StoreError] = None
+        self._address: Final = opened.stores.address() or "the store"
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._address!r})"
+
+    def __reduce__(self) -> NoReturn:
+        name = type(self).__name__
+        what = "it holds connections, and may hold a password. Make one in each process"
+        raise TypeError(f"a {name} cannot be pickled or copied: {what}")
+
+    def __enter__(self: S) -> S:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     @property
     def address(self) -> str:
@@ -140,7 +155,7 @@ class Store:
     def open_tag(self, tag: str) -> TagRecord:
         """The tag as the store keeps it: :meth:`unalike.store.SegmentStore.open_tag`."""
         validate_tag(tag)
-        return _record(tag, *self._ask(lambda stores: stores.open_tag(tag)))
+        return record(tag, *self._ask(lambda stores: stores.open_tag(tag)))
 
     def create_tag(self, tag: str, options: Optional[TagOptions] = None) -> TagRecord:
         """Creates a tag, whatever is said of first use; the limit of tags applies.
@@ -150,8 +165,8 @@ class Store:
         options = TagOptions() if options is None else options
         validate_options(tag, options)
         validate_public(tag)
-        parts = _option_parts(options)
-        return _record(tag, *self._ask(lambda stores: stores.create_tag(tag, parts)))
+        parts = option_parts(options)
+        return record(tag, *self._ask(lambda stores: stores.create_tag(tag, parts)))
 
     def identity(self) -> Optional[str]:
         """The random name of the store's data: :meth:`unalike.store.SegmentStore.identity`."""
@@ -160,7 +175,7 @@ class Store:
     def acquire(self, request: LeaseAcquire) -> Lease:
         """Grants a worker: :meth:`unalike.store.LeaseStore.acquire`."""
         validate_acquire(request)
-        layout = _layout_parts(request.layout)
+        layout = layout_parts(request.layout)
         return Lease(
             *self._ask(
                 lambda stores: stores.acquire(
@@ -170,7 +185,8 @@ class Store:
                     request.preferred_worker,
                     request.now_ms,
                     request.horizon_ms,
-                )
+                ),
+                "leases",
             )
         )
 
@@ -179,12 +195,13 @@ class Store:
         validate_extend(request)
         if not (0 <= request.worker <= _U32_MAX and 0 <= request.grant_id <= _U128_MAX):
             raise StoreError("lease-lost", f"worker {request.worker} of {request.namespace!r} was never leased so")
-        layout = _layout_parts(request.layout)
+        layout = layout_parts(request.layout)
         return Lease(
             *self._ask(
                 lambda stores: stores.extend(
                     request.namespace, layout, request.worker, request.grant_id, request.now_ms, request.horizon_ms
-                )
+                ),
+                "leases",
             )
         )
 
@@ -192,11 +209,11 @@ class Store:
         """Ends a lease: :meth:`unalike.store.LeaseStore.release_lease`."""
         if not (0 <= worker <= _U32_MAX and 0 <= grant_id <= _U128_MAX and 0 <= end_ms <= _U64_MAX):
             return False
-        return self._ask(lambda stores: stores.release_lease(namespace, worker, grant_id, end_ms))
+        return self._ask(lambda stores: stores.release_lease(namespace, worker, grant_id, end_ms), "leases")
 
     def lease_identity(self) -> Optional[str]:
         """As :meth:`identity`, of the leases."""
-        return self._ask(lambda stores: stores.lease_identity())
+        return self._ask(lambda stores: stores.lease_identity(), "leases")
 
     def leave_leases(self, namespace: str) -> None:
         """Notes that a Redis keeps the leases of a namespace, unless this store does."""
@@ -209,12 +226,15 @@ class Store:
         with self._opening.get():
             opened = self._opened
             # A child of a fork may have none yet.
-            if MARK[0] == opened.mark:
+            if opened is not None and MARK[0] == opened.mark:
                 opened.stores.close()
 
-    def _ask(self, ask: Callable[[_native.Stores], T]) -> T:
+    def _ask(self, ask: Callable[[_native.Stores], T], part: Literal["store", "leases"] = "store") -> T:
         try:
-            return ask(self._stores())
+            stores = self._stores()
+            answer = ask(stores)
+            self._check_answer(stores, part)
+            return answer
         except StoreError as error:
             # It may have been closed meanwhile.
             if self._is_closed and error.kind == "unavailable":
@@ -230,15 +250,35 @@ class Store:
         if self._is_closed:
             raise self._closed()
         opened = self._opened
-        if MARK[0] == opened.mark:
+        if opened is not None and MARK[0] == opened.mark:
             return opened.stores
+        tries = self._tries
         with self._opening.get():
             if self._is_closed:
                 raise self._closed()
-            if self._opened.mark != current():
-                self._inherited.append(self._opened)
-                self._opened = _Opened(self._options)
-            return self._opened.stores
+            opened = self._opened
+            if opened is None or opened.mark != current():
+                failure = self._failure
+                if self._tries > tries and failure is not None:
+                    # Another thread tried meanwhile, for this one as well.
+                    raise StoreError(failure.kind, str(failure))
+                self._tries += 1
+                self._failure = None
+                try:
+                    anew = _Opened(self._options_anew(), self._own)
+                except StoreError as error:
+                    self._failure = error
+                    raise
+                if opened is not None:
+                    self._inherited.append(opened)
+                opened = self._opened = anew
+            return opened.stores
+
+    def _options_anew(self) -> str:
+        return self._options
+
+    def _check_answer(self, stores: _native.Stores, part: Literal["store", "leases"]) -> None:
+        """Called with those that answered, before anybody gets the answer."""
 
     def _closed(self) -> StoreError:
         return StoreError("refused", f"{self._address}: the store was closed")
@@ -260,9 +300,12 @@ class _Opened:
 
     __slots__ = ("mark", "stores")
 
-    def __init__(self, options: str) -> None:
+    def __init__(self, options: str, own: Optional[Asked]) -> None:
         self.mark = current()
-        self.stores: _native.Stores = _library().Stores(options)
+        library = _library()
+        if own is not None:
+            end_at_exit(library.end)
+        self.stores: _native.Stores = library.Stores(options, own)
 
 
 def _library() -> Any:
@@ -275,7 +318,7 @@ def _library() -> Any:
     except ImportError as error:
         what = (
             "this interpreter cannot load the library of the Rust host, or this installation of unalike has none; "
-            "SqliteStore, RedisStore, RemoteStore and MemoryStore do without it. Install a wheel for this platform, or build "
+            "SqliteStore and MemoryStore do without it. Install a wheel for this platform, or build "
             "the package in a clone of its repository"
         )
         raise StoreError("refused", f"{what} ({error})") from error
@@ -289,25 +332,3 @@ def _log_warnings() -> None:
             logging.getLogger(part).log(level, "%s", message)
     except Exception:  # noqa: BLE001, a fault of whoever logs takes no grant away
         pass
-
-
-def _record(tag: str, options: _native.OptionParts, watermark: int) -> TagRecord:
-    start, (first, bounds), (is_share, left), is_ordered = options
-    step = FixedStep(first) if bounds is None else AdaptiveStep(first, *bounds)
-    refill = ShareConsumed(left) if is_share else Remaining(left)
-    return TagRecord(tag, TagOptions(start, step, refill, "ordered" if is_ordered else "buffered"), watermark)
-
-
-def _option_parts(options: TagOptions) -> _native.OptionParts:
-    step, refill = options.step, options.refill
-    if isinstance(step, FixedStep):
-        steps: _native.StepParts = (step.step, None)
-    else:
-        steps = (step.step, (step.min, step.max, step.grow_below_ms, step.shrink_above_ms))
-    refills = (False, refill.numbers) if isinstance(refill, Remaining) else (True, refill.percent)
-    return options.start, steps, refills, options.mode == "ordered"
-
-
-def _layout_parts(layout: Layout) -> _native.LayoutParts:
-    bits = layout.timestamp_bits, layout.datacenter_bits, layout.worker_bits, layout.sequence_bits
-    return (*bits, layout.order == "worker-first", layout.epoch_ms, layout.tick_ms)

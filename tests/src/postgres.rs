@@ -581,7 +581,14 @@ fn spawn(directory: &Path, port: u16, settings: &[String], clock: Option<&str>) 
         command.env("LD_PRELOAD", library).env("FAKETIME", offset).env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
     }
     command.arg("-D").arg(directory.join("data")).args(["-p", &port.to_string(), "-k", ""]);
-    let usual = ["listen_addresses=127.0.0.1", "max_connections=200", "shared_buffers=32MB", "wal_keep_size=64MB"];
+    // Shared memory in the directory: a server that is killed leaves it there, and not on the machine.
+    let usual = [
+        "listen_addresses=127.0.0.1",
+        "max_connections=200",
+        "shared_buffers=32MB",
+        "wal_keep_size=64MB",
+        "dynamic_shared_memory_type=mmap",
+    ];
     for setting in usual.into_iter().chain(settings.iter().map(String::as_str)) {
         command.args(["-c", setting]);
     }

@@ -2,7 +2,7 @@
 //! outside its lease, and without any one of them there is a shortest way to a duplicate, which is printed.
 //!
 //! What the world can do and which example each rule answers is written in `tests/src/lease_model.rs`. To read the
-//! examples: `cargo test --workspace --test protocol -- lease_model --nocapture --test-threads 1`.
+//! examples: `tests/run --test protocol --no-capture -- lease_model`.
 
 use std::time::Instant;
 

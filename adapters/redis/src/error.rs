@@ -18,7 +18,8 @@ const NOT_ALLOWED: &str = "the user may not do it: for his keys (~unalike:*, or 
     database than 0, and in a Cluster +asking +cluster|info +cluster|slots";
 
 const TLS: &str = "no TLS with a server that can be trusted: check rediss:// and ssl-ca, the host's name, and the server's \
-    certificate, which needs basicConstraints CA:FALSE where it signs itself; a server that asks for the client's needs `tls-auth-clients no`";
+    certificate, which needs basicConstraints CA:FALSE where it signs itself; a server that asks for the client's needs \
+    `tls-auth-clients no`";
 
 /// The error of a command or script that writes.
 ///

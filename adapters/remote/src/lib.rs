@@ -29,7 +29,6 @@ use url::Url;
 
 pub use crate::leases::RemoteLeases;
 pub use crate::segments::RemoteStore;
-use crate::servers::{Part, Servers};
 
 /// Where the servers are, and how they are asked.
 ///
@@ -148,7 +147,7 @@ impl RemoteOptions {
     /// # Errors
     /// [`StoreError::Refused`].
     pub fn validate(&self) -> Result<(), StoreError> {
-        Servers::new(self, Part::Segments).map(drop)
+        servers::check(self)
     }
 
     /// The servers, for messages.

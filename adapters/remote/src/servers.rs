@@ -150,40 +150,11 @@ impl Servers {
         }
     }
 
-    pub(crate) fn new(options: &RemoteOptions, part: Part) -> Result<Self, StoreError> {
+    fn new(options: &RemoteOptions, part: Part) -> Result<Self, StoreError> {
         if options.servers.is_empty() {
             return Err(StoreError::refused("no server is named: give one at least"));
         }
-        // A request's time includes connecting: what was never sent is known as that.
-        let connect_timeout = options.connect_timeout.min(options.request_timeout / 2);
-        let mut client = Client::builder()
-            .redirect(Policy::none())
-            .no_proxy()
-            .connect_timeout(connect_timeout)
-            .timeout(options.request_timeout)
-            .tcp_nodelay(true);
-        if let Some(path) = &options.ssl_ca {
-            let unusable =
-                |what: String| StoreError::refused(format!("the certificates in {}: {what}", path.display()));
-            let pem = std::fs::read(path).map_err(|error| unusable(error.to_string()))?;
-            let certificates = Certificate::from_pem_bundle(&pem).map_err(|error| unusable(error.to_string()))?;
-            if certificates.is_empty() {
-                return Err(unusable("there is none, as PEM".to_owned()));
-            }
-            client = client.tls_built_in_root_certs(false);
-            for certificate in certificates {
-                client = client.add_root_certificate(certificate);
-            }
-        }
-        let client = client
-            .build()
-            .map_err(|error| StoreError::refused("the HTTP client cannot be set up").with_source(error))?;
-        let token = options.token.as_ref().map(|token| {
-            let header = HeaderValue::from_str(&format!("Bearer {token}"));
-            header.map_err(|_| StoreError::refused("the token has letters that no header may have"))
-        });
-        let mut token = token.transpose()?;
-        token.iter_mut().for_each(|token| token.set_sensitive(true));
+        let (client, token) = (client(options)?, header(options)?);
         let servers = options.servers.iter().map(|url| Server {
             url: url.clone(),
             name: format!("{}://{}", url.scheme(), host_of(url)),
@@ -198,7 +169,7 @@ impl Servers {
                 Some(path) => format!("{} holds", path.display()),
                 None => "the system trusts".to_owned(),
             },
-            connect_timeout,
+            connect_timeout: connect_timeout(options),
             store: Mutex::new(options.store.map(Some)),
             process: Process::current(),
             address: options.address(),
@@ -471,6 +442,56 @@ impl Servers {
         }
         serde_json::from_slice(&body).map_err(|error| lost("brought an answer that cannot be read").with_source(error))
     }
+}
+
+/// Checks what can be checked without asking a server. The system's certificates are read when one is.
+///
+/// # Errors
+/// [`StoreError::Refused`].
+pub(crate) fn check(options: &RemoteOptions) -> Result<(), StoreError> {
+    header(options)?;
+    if options.ssl_ca.is_some() {
+        client(options)?;
+    }
+    Ok(())
+}
+
+/// A request's time includes connecting: what was never sent is known as that.
+fn connect_timeout(options: &RemoteOptions) -> Duration {
+    options.connect_timeout.min(options.request_timeout / 2)
+}
+
+fn client(options: &RemoteOptions) -> Result<Client, StoreError> {
+    let mut client = Client::builder()
+        .redirect(Policy::none())
+        .no_proxy()
+        .connect_timeout(connect_timeout(options))
+        .timeout(options.request_timeout)
+        .tcp_nodelay(true);
+    if let Some(path) = &options.ssl_ca {
+        let unusable = |what: String| StoreError::refused(format!("the certificates in {}: {what}", path.display()));
+        let pem = std::fs::read(path).map_err(|error| unusable(error.to_string()))?;
+        let certificates = Certificate::from_pem_bundle(&pem).map_err(|error| unusable(error.to_string()))?;
+        if certificates.is_empty() {
+            return Err(unusable("there is none, as PEM".to_owned()));
+        }
+        client = client.tls_built_in_root_certs(false);
+        for certificate in certificates {
+            client = client.add_root_certificate(certificate);
+        }
+    }
+    client.build().map_err(|error| StoreError::refused("the HTTP client cannot be set up").with_source(error))
+}
+
+/// What carries the token.
+fn header(options: &RemoteOptions) -> Result<Option<HeaderValue>, StoreError> {
+    let token = options.token.as_ref().map(|token| {
+        let header = HeaderValue::from_str(&format!("Bearer {token}"));
+        header.map_err(|_| StoreError::refused("the token has letters that no header may have"))
+    });
+    let mut token = token.transpose()?;
+    token.iter_mut().for_each(|token| token.set_sensitive(true));
+    Ok(token)
 }
 
 impl Server {

@@ -120,9 +120,7 @@ impl HostOptions {
     /// # Errors
     /// Kind `options`, saying which one is wrong.
     pub fn read(json: &str) -> Result<Self, Failure> {
-        let options = Self::read_values(json)?;
-        options.check_stores(None).map_err(|error| Failure::options(with_causes(&error)))?;
-        Ok(options)
+        Self::read_with(json, None)
     }
 
     /// The same for a store in Redis above a durable one of the program's own, which no URL names: `backing` is not
@@ -139,18 +137,15 @@ impl HostOptions {
     /// # Errors
     /// As there; kind `options` where `backing` is given.
     pub fn read_above(json: &str) -> Result<Self, Failure> {
-        let options = Self::read_values(json)?;
-        if options.backing.is_some() {
-            return Err(Failure::options("backing is given twice: as a store, and by its URL"));
-        }
         // As if it were named: what can be wrong beside it is the same.
-        let given = StoreUrl::new("none");
-        options.check_stores(Some(&given)).map_err(|error| Failure::options(with_causes(&error)))?;
-        Ok(options)
+        Self::read_with(json, Some(&StoreUrl::new("none")))
     }
 
-    fn read_values(json: &str) -> Result<Self, Failure> {
+    fn read_with(json: &str, given: Option<&StoreUrl>) -> Result<Self, Failure> {
         let options: Self = read(json)?;
+        if given.is_some() && options.backing.is_some() {
+            return Err(Failure::options("backing is given twice: as a store, and by its URL"));
+        }
         for (name, value, allowed) in [
             ("wait_max_ms", options.wait_max_ms, WAIT_MS),
             ("request_timeout_ms", options.request_timeout_ms, WAIT_MS),
@@ -176,12 +171,13 @@ impl HostOptions {
             return Err(Failure::options("worker is about leases, and with leases = \"none\" there are none"));
         }
         Secrets::unread(&options.keys).map_err(unfit)?;
+        options.check_stores(given).map_err(|error| Failure::options(with_causes(&error)))?;
         Ok(options)
     }
 
     /// Reads the URLs, that of the backing as if it were another one where one is given.
-    fn check_stores(&self, backing: Option<&StoreUrl>) -> Result<(), PlaceError> {
-        let set = StoreSet { backing: backing.or(self.backing.as_ref()), ..self.set() };
+    fn check_stores(&self, given: Option<&StoreUrl>) -> Result<(), PlaceError> {
+        let set = StoreSet { backing: given.or(self.backing.as_ref()), ..self.set() };
         if !self.is_remote() && self.store.iter().any(is_remote) {
             return Err(StoreError::refused(
                 "servers are no stripes of a set: write one URL, with further servers after commas \

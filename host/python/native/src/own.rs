@@ -82,8 +82,8 @@ where
     };
     let Ok(answer) = Py::new(py, answer) else { return };
     if let Err(error) = start(&answer) {
-        // Nothing was asked.
-        answer.get().end(Err(StoreError::unavailable(format!("it was not asked: {error}"))));
+        // Where threads are greenlets it was asked by this call, and may have granted.
+        answer.get().end(Err(StoreError::outcome_unknown(format!("no thread of the program could ask it: {error}"))));
     }
 }
 

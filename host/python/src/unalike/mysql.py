@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Optional
 from urllib.parse import quote
 
-from ._given import text_given
+from ._given import text_given, url_given
 from .store import StoreError
 from .stores import Store
 
@@ -49,7 +49,7 @@ class MysqlStore(Store):
         max_skew_ms: int = 10_000,
     ) -> None:
         super().__init__(
-            _with_password(_checked(text_given("the address", url)), password),
+            _with_password(url_given(url, _is_scheme, "mysql", "mysql://USER@HOST/DATABASE"), password),
             create_tags=create_tags,
             tags_max=tags_max,
             lease_horizon_max_ms=max_horizon_ms,
@@ -57,13 +57,8 @@ class MysqlStore(Store):
         )
 
 
-def _checked(url: str) -> str:
-    scheme, separator, _ = url.partition("://")
-    if not separator or scheme.lower() not in ("mysql", "mariadb"):
-        # What is none may be a part of a password.
-        what = f"is {scheme!r}, it" if separator and scheme.isalnum() else "cannot be read, and"
-        raise StoreError("refused", f"the store's scheme {what} must be mysql: write mysql://USER@HOST/DATABASE")
-    return f"{scheme.lower()}{url[len(scheme) :]}"
+def _is_scheme(scheme: str) -> bool:
+    return scheme in ("mysql", "mariadb")
 
 
 def _with_password(url: str, password: Optional[str]) -> str:

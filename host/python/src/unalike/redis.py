@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Literal, Optional, TypeGuard
 
-from ._given import text_given
+from ._given import url_given
 from ._plain import Asked
 from ._process import uninterrupted_calls
 from .lease_rules import DEFAULT_LEASE_LIMITS, LeaseLimits
@@ -23,16 +23,12 @@ from .store import (
     LeaseAcquire,
     LeaseExtend,
     LeaseStore,
-    Segment,
     SegmentStore,
     StoreError,
     TagOptions,
     TagRecord,
-    TailRelease,
-    validate_allocate,
     validate_new_tag,
     validate_public,
-    validate_tag,
 )
 from .stores import Store
 
@@ -92,7 +88,7 @@ class RedisStore(Store):
         leases_in: Optional[Literal["backing", "redis"]] = None,
         lease_limits: Optional[LeaseLimits] = None,
     ) -> None:
-        url = _checked(text_given("the address", url))
+        url = url_given(url, lambda scheme: scheme.startswith("redis"), "redis", "redis://HOST/DATABASE")
         parts = ("allocate", "open_tag", "identity", "close")
         if not all(callable(getattr(backing, part, None)) for part in parts):
             raise StoreError(
@@ -111,24 +107,6 @@ class RedisStore(Store):
             lease_skew_max_ms=limits.max_skew_ms,
         )
 
-    def allocate(self, tag: str, count: int, at_least: int) -> Segment:
-        """As :meth:`unalike.SegmentStore.allocate`."""
-        validate_allocate(tag, count, at_least)
-        validate_public(tag)
-        return super().allocate(tag, count, at_least)
-
-    def release(self, tag: str, tail: TailRelease) -> bool:
-        """As :meth:`unalike.SegmentStore.release`."""
-        validate_tag(tag)
-        validate_public(tag)
-        return super().release(tag, tail)
-
-    def open_tag(self, tag: str) -> TagRecord:
-        """As :meth:`unalike.SegmentStore.open_tag`: in the durable store."""
-        validate_tag(tag)
-        validate_public(tag)
-        return super().open_tag(tag)
-
     def create_tag(self, tag: str, options: Optional[TagOptions] = None) -> TagRecord:
         """Creates a tag, in the durable store.
 
@@ -137,6 +115,10 @@ class RedisStore(Store):
         """
         validate_new_tag(tag)
         return super().create_tag(tag, options)
+
+    def _check_name(self, tag: str) -> None:
+        super()._check_name(tag)
+        validate_public(tag)
 
     def acquire(self, request: LeaseAcquire) -> Lease:
         """As :meth:`unalike.LeaseStore.acquire`."""
@@ -165,15 +147,6 @@ class RedisStore(Store):
         if not self._is_closed:
             super().close()
             self._backing.close()
-
-
-def _checked(url: str) -> str:
-    scheme, separator, rest = url.partition("://")
-    if not separator or not scheme.lower().startswith("redis"):
-        # What is none may be a part of a password.
-        what = f"is {scheme!r}, it" if separator and scheme.isalnum() else "cannot be read, and"
-        raise StoreError("refused", f"the store's scheme {what} must be redis: write redis://HOST/DATABASE")
-    return f"{scheme.lower()}://{rest}"
 
 
 def _is_lease_store(store: object) -> TypeGuard[LeaseStore]:

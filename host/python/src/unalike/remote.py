@@ -20,7 +20,7 @@ from .store import StoreError
 from .stores import Store
 
 if TYPE_CHECKING:
-    from . import _native
+    from .stores import _Opened
 
 __all__ = ["RemoteStore"]
 
@@ -86,8 +86,6 @@ class RemoteStore(Store):
             of_leases["store"] = lease_store
         # What the servers were found to have: others at the same addresses are refused, also when all is opened anew.
         self._found: Final[dict[str, str]] = {}
-        # Which connections were seen to lead there.
-        self._checked: Final[dict[str, _native.Stores]] = {}
         super().__init__(
             _with_parameters(url, parameters),
             leases=_with_parameters(url, of_leases),
@@ -107,18 +105,16 @@ class RemoteStore(Store):
         opened = self._opened
         if opened is not None and MARK[0] == opened.mark:
             self._opened = None
-            self._checked.clear()
 
-    def _check_answer(self, stores: _native.Stores, part: Literal["store", "leases"]) -> None:
-        checked = self._checked
-        if checked.get(part) is stores:
+    def _check_answer(self, opened: _Opened, part: Literal["store", "leases"]) -> None:
+        if part in opened.checked:
             return
         # They have said it, and are not asked again.
-        found = stores.lease_identity() if part == "leases" else stores.identity()
+        found = opened.stores.lease_identity() if part == "leases" else opened.stores.identity()
         if found is not None and self._found.setdefault(part, found) != found:
             what = f"and {self._found[part]} was expected: what it granted is not used. Make another RemoteStore for it"
             raise StoreError("refused", f"{self.address} has the store {found}, {what}")
-        checked[part] = stores
+        opened.checked.add(part)
 
     def _options_anew(self) -> str:
         options = json.loads(self._options)

@@ -143,18 +143,19 @@ class Store:
     def allocate(self, tag: str, count: int, at_least: int) -> Segment:
         """Grants numbers: :meth:`unalike.store.SegmentStore.allocate`."""
         validate_allocate(tag, count, at_least)
+        self._check_name(tag)
         return Segment(*self._ask(lambda stores: stores.allocate(tag, count, at_least)))
 
     def release(self, tag: str, tail: TailRelease) -> bool:
         """Takes numbers back: :meth:`unalike.store.SegmentStore.release`."""
-        validate_tag(tag)
+        self._check_name(tag)
         if not (1 <= tail.start <= _U64_MAX and 0 <= tail.version <= _U64_MAX):
             return False
         return self._ask(lambda stores: stores.release(tag, tail.start, tail.version))
 
     def open_tag(self, tag: str) -> TagRecord:
         """The tag as the store keeps it: :meth:`unalike.store.SegmentStore.open_tag`."""
-        validate_tag(tag)
+        self._check_name(tag)
         return record(tag, *self._ask(lambda stores: stores.open_tag(tag)))
 
     def create_tag(self, tag: str, options: Optional[TagOptions] = None) -> TagRecord:
@@ -231,9 +232,9 @@ class Store:
 
     def _ask(self, ask: Callable[[_native.Stores], T], part: Literal["store", "leases"] = "store") -> T:
         try:
-            stores = self._stores()
-            answer = ask(stores)
-            self._check_answer(stores, part)
+            opened = self._here()
+            answer = ask(opened.stores)
+            self._check_answer(opened, part)
             return answer
         except StoreError as error:
             # It may have been closed meanwhile.
@@ -245,13 +246,13 @@ class Store:
         finally:
             _log_warnings()
 
-    def _stores(self) -> _native.Stores:
+    def _here(self) -> _Opened:
         """Those of this process."""
         if self._is_closed:
             raise self._closed()
         opened = self._opened
         if opened is not None and MARK[0] == opened.mark:
-            return opened.stores
+            return opened
         tries = self._tries
         with self._opening.get():
             if self._is_closed:
@@ -272,12 +273,15 @@ class Store:
                 if opened is not None:
                     self._inherited.append(opened)
                 opened = self._opened = anew
-            return opened.stores
+            return opened
 
     def _options_anew(self) -> str:
         return self._options
 
-    def _check_answer(self, stores: _native.Stores, part: Literal["store", "leases"]) -> None:
+    def _check_name(self, tag: str) -> None:
+        validate_tag(tag)
+
+    def _check_answer(self, opened: _Opened, part: Literal["store", "leases"]) -> None:
         """Called with those that answered, before anybody gets the answer."""
 
     def _closed(self) -> StoreError:
@@ -298,7 +302,7 @@ def _refuse_sqlite(*given: object) -> None:
 class _Opened:
     """The stores that one process opened."""
 
-    __slots__ = ("mark", "stores")
+    __slots__ = ("checked", "mark", "stores")
 
     def __init__(self, options: str, own: Optional[Asked]) -> None:
         self.mark = current()
@@ -306,6 +310,8 @@ class _Opened:
         if own is not None:
             end_at_exit(library.end)
         self.stores: _native.Stores = library.Stores(options, own)
+        # The parts whose answers need not be looked at again.
+        self.checked: set[str] = set()
 
 
 def _library() -> Any:

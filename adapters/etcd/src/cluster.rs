@@ -24,7 +24,7 @@ use crate::connection::{Connection, Member, Members};
 use crate::error::{Verdict, damaged, judge, lost};
 use crate::record::{History, Record, lead};
 use crate::wire::{
-    Answer, AuthenticateRequest, AuthenticateResponse, MemberListRequest, MemberListResponse, RangeRequest,
+    Answer, AuthenticateRequest, AuthenticateResponse, KeyValue, MemberListRequest, MemberListResponse, RangeRequest,
     RangeResponse, StatusRequest, StatusResponse,
 };
 
@@ -341,10 +341,44 @@ impl Cluster {
     }
 
     /// The store's record, and the revision of its last change.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`] if the key was written here by something that copies keys, and [`StoreError::Corrupt`].
     pub(crate) fn read_record(&self, found: &RangeResponse) -> Result<Option<(Record, i64)>, StoreError> {
+        let Some(kv) = found.kvs.first().filter(|_| !self.assume_identity) else {
+            return self.read_copied_record(found);
+        };
+        let record = self.record_of(kv)?;
+        let created =
+            record.cluster.and_then(|cluster| cluster.created).filter(|created| *created != kv.create_revision);
+        let other = match (created, record.writes) {
+            (Some(created), _) => {
+                Some(format!("created in the revision {}, and records {created}", kv.create_revision))
+            }
+            (None, writes) if ![0, kv.version].contains(&writes) => {
+                Some(format!("written {} times, and records {writes}", kv.version))
+            }
+            _ => None,
+        };
+        if let Some(other) = other {
+            return Err(self.refused(&format!(
+                "its keys are a copy, or old values were put back: {:?} was {other}. If the original still exists, use that, and \
+                 not this copy: both would grant the same numbers. If it is gone, or nobody will use it again, run `unalike store \
+                 adopt --lift COUNT`, where COUNT exceeds what was granted under any tag since the copy was made",
+                self.store_key
+            )));
+        }
+        self.read_copied_record(found)
+    }
+
+    /// The same, of a copy as well.
+    pub(crate) fn read_copied_record(&self, found: &RangeResponse) -> Result<Option<(Record, i64)>, StoreError> {
         let Some(kv) = found.kvs.first() else { return Ok(None) };
-        let record = Record::read(&kv.value).map_err(|why| damaged(&self.at, &self.store_key, &why))?;
-        Ok(Some((record, kv.mod_revision)))
+        Ok(Some((Record { writes: kv.version, ..self.record_of(kv)? }, kv.mod_revision)))
+    }
+
+    fn record_of(&self, kv: &KeyValue) -> Result<Record, StoreError> {
+        Record::read(&kv.value).map_err(|why| damaged(&self.at, &self.store_key, &why))
     }
 
     /// The connection for the next request.

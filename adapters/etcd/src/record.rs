@@ -3,11 +3,17 @@
 //! Each write states as its condition that this key is as the program knows it. So whatever changes here (an adoption,
 //! another stripe) holds from then on for every program, in the same instant.
 
+use std::ops::RangeInclusive;
+
 use serde::{Deserialize, Serialize};
 use unalike_storage::{StoreError, StoreIdentity, Stripe, random_128};
 
-/// The version of what this program writes, and the only one that it reads.
-const VERSION: u32 = 1;
+/// The version of what this program writes.
+const VERSION: u32 = 2;
+
+/// The versions that this program reads. Version 1 has neither [`History::created`] nor [`Record::writes`], and its
+/// tags have no count of writes.
+const READ: RangeInclusive<u32> = 1..=VERSION;
 
 /// The record of a store.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,6 +36,9 @@ pub(crate) struct Record {
     pub(crate) max_horizon_ms: u64,
     /// Of leases: none begins before, in Unix milliseconds.
     pub(crate) floor_ms: u64,
+    /// How often the key was written by then, as etcd counts: a copy was written less often. 0 in version 1.
+    #[serde(default)]
+    pub(crate) writes: i64,
 }
 
 /// A cluster, and how much of its history there must be.
@@ -41,6 +50,10 @@ pub(crate) struct History {
     pub(crate) id: u128,
     /// How far the index of its log is ahead of its revision, at least: see [`lead`].
     pub(crate) lead: i64,
+    /// The revision that created the record's key: no copy of the key has the same. None until the first program that
+    /// opens the store notes it.
+    #[serde(default)]
+    pub(crate) created: Option<i64>,
 }
 
 /// What an adoption lifted.
@@ -86,6 +99,7 @@ impl Record {
             stripe: None,
             max_horizon_ms: 0,
             floor_ms: 0,
+            writes: 0,
         })
     }
 
@@ -101,9 +115,10 @@ impl Record {
         }
         let unreadable = |error: serde_json::Error| format!("is not unalike's ({error})");
         let Versioned { version } = serde_json::from_slice(value).map_err(unreadable)?;
-        if version != VERSION {
+        if !READ.contains(&version) {
             return Err(format!(
-                "has the version {version}, and this program serves {VERSION} alone: upgrade the program"
+                "has the version {version}, and this program reads {} to {VERSION}: upgrade the program",
+                READ.start()
             ));
         }
         let record: Self = serde_json::from_slice(value).map_err(unreadable)?;
@@ -115,10 +130,20 @@ impl Record {
         Ok(record)
     }
 
-    /// The key's value.
+    /// The key's value once it is written over what was read.
     pub(crate) fn write(&self) -> Vec<u8> {
         // Numbers and texts always have a form in JSON.
-        serde_json::to_vec(self).unwrap_or_default()
+        serde_json::to_vec(&self.written()).unwrap_or_default()
+    }
+
+    /// The record as it is then.
+    pub(crate) fn written(&self) -> Self {
+        Self { version: VERSION, writes: self.writes.saturating_add(1), ..self.clone() }
+    }
+
+    /// Whether a program of before wrote it last.
+    pub(crate) const fn is_of_earlier_version(&self) -> bool {
+        self.version < VERSION
     }
 
     pub(crate) const fn name(&self) -> StoreIdentity {
@@ -166,17 +191,23 @@ mod tests {
 
     #[test]
     fn a_record_is_read_as_it_was_written_and_nothing_else_is() {
-        let cluster = Some(History { id: u64::MAX.into(), lead: -7 });
+        let cluster = Some(History { id: u64::MAX.into(), lead: -7, created: Some(9) });
         let lift = Lift { numbers: u64::MAX, kept_ms: 1, kept_until_ms: 2 };
         let stripe = Stripe { set: 7, index: 1, count: 3 };
         let begun = Record::new(cluster).unwrap();
         for record in [begun.clone(), begun.in_place(Some(&stripe)), begun.adopted(None, lift, 5).unwrap()] {
-            assert_eq!(Record::read(&record.write()).as_ref(), Ok(&record));
+            assert_eq!(Record::read(&record.write()), Ok(Record { writes: 1, ..record }));
         }
         let text = String::from_utf8(begun.write()).unwrap();
         assert!(
-            Record::read(text.replace("\"version\":1", "\"version\":2").as_bytes()).unwrap_err().contains("upgrade")
+            Record::read(text.replace("\"version\":2", "\"version\":3").as_bytes()).unwrap_err().contains("upgrade")
         );
+        let earlier = [("\"version\":2", "\"version\":1"), (",\"created\":9", ""), (",\"writes\":1", "")];
+        let earlier = earlier.iter().fold(text.clone(), |text, (from, to)| text.replace(from, to));
+        let cluster = cluster.map(|cluster| History { created: None, ..cluster });
+        let read = Record::read(earlier.as_bytes()).unwrap();
+        assert_eq!(read, Record { version: 1, cluster, writes: 0, ..begun.clone() });
+        assert!(read.is_of_earlier_version() && !read.written().is_of_earlier_version());
         for damaged in ["{}".to_owned(), String::new(), text.replace("mark", "mask"), text.replace("-7", "-7.5")] {
             assert!(Record::read(damaged.as_bytes()).is_err(), "{damaged}");
         }

@@ -47,6 +47,10 @@ struct Row {
     watermark: u64,
     /// Grows with every grant, release and raise.
     version: u64,
+    /// How often its key was written by then, as etcd counts: a value that was put back is behind. 0 in rows of earlier
+    /// programs.
+    #[serde(default)]
+    writes: i64,
 }
 
 /// How many tags there are.
@@ -94,6 +98,7 @@ impl Row {
             settled: watermark,
             watermark,
             version: 0,
+            writes: 1,
         };
         row.set_policies(options.step, options.refill);
         row
@@ -131,13 +136,23 @@ impl Row {
         Ok(TagRecord { tag: tag.to_owned(), options, watermark: self.watermark, version: self.version })
     }
 
-    /// Reads the value of this tag's key, as it is after all adoptions of the store.
-    fn read(store: &Record, tag: &str, value: &[u8]) -> Result<Self, String> {
+    /// Reads the value of this tag's key, which was written so often, as it is after all adoptions of the store.
+    fn read(store: &Record, tag: &str, value: &[u8], writes: i64) -> Result<Self, String> {
         let mut row: Self = serde_json::from_slice(value).map_err(|error| format!("is not unalike's ({error})"))?;
         if row.version >= ID_MAX {
             return Err(format!("has the version {}, which nothing counts to", row.version));
         }
         let lifts = store.lifts.get(row.lifts..).ok_or("has seen adoptions that the store knows nothing of")?;
+        // An adoption lifts above whatever was put back before.
+        if lifts.is_empty() && ![0, writes].contains(&row.writes) {
+            return Err(format!(
+                "has a value of its write {}, and was written {writes} times: an old value was put back, or something else than \
+                 unalike writes there. Numbers would repeat: lift all tags above what was granted (`unalike store adopt --lift \
+                 COUNT`)",
+                row.writes
+            ));
+        }
+        row.writes = writes;
         for lift in lifts {
             row.lift(tag, lift);
         }
@@ -219,7 +234,7 @@ impl Tags {
     }
 
     fn seen(&self, expected: &Expected, tag: &str, kv: &KeyValue) -> Result<Seen, StoreError> {
-        let row = Row::read(&expected.record, tag, &kv.value)
+        let row = Row::read(&expected.record, tag, &kv.value, kv.version)
             .map_err(|why| damaged(self.at(), &self.store.paths.tag(tag), &why))?;
         Ok(Seen { row, mod_revision: kv.mod_revision })
     }
@@ -287,6 +302,7 @@ impl Tags {
                 seen = found;
                 continue;
             };
+            let row = Row { writes: seen.row.writes.saturating_add(1), ..row };
             let compare = vec![Compare::unchanged(&key, seen.mod_revision)];
             let mut puts = vec![put(&key, row.write())];
             if ends {
@@ -643,22 +659,34 @@ mod tests {
     #[test]
     fn a_row_is_lifted_by_the_adoptions_that_it_has_not_seen() {
         let value = row(10).write();
-        let read = |lifts: &[u64], tag: &str| Row::read(&store(lifts), tag, &value);
+        let read = |lifts: &[u64], tag: &str| Row::read(&store(lifts), tag, &value, 1);
         let lifted = read(&[100, 1_000], "order").unwrap();
         assert_eq!((lifted.watermark, lifted.settled, lifted.lifts), (1_110, 1_110, 2));
-        let lifted = Row::read(&store(&[100, 1_000]), "order", &lifted.write()).unwrap();
+        let lifted = Row::read(&store(&[100, 1_000]), "order", &lifted.write(), 1).unwrap();
         assert_eq!(lifted.watermark, 1_110, "once");
         assert_eq!(read(&[u64::MAX], "order").unwrap().watermark, ID_MAX);
         assert_eq!(read(&[100], "redis-leases\u{1f}default").unwrap().watermark, 5_000, "a time");
         assert_eq!(read(&[100], "order\u{1f}redis-clock:60").unwrap().watermark, 17, "a time");
         assert_eq!(read(&[100], KEPT_FLOOR).unwrap().watermark, 110);
-        assert!(Row::read(&store(&[]), "order", &lifted.write()).is_err(), "of another store");
+        assert!(Row::read(&store(&[]), "order", &lifted.write(), 1).is_err(), "of another store");
+    }
+
+    #[test]
+    fn a_value_that_was_put_back_is_told_until_an_adoption_lifts_it() {
+        let value = row(10).write();
+        let refused = Row::read(&store(&[]), "order", &value, 3).unwrap_err();
+        assert!(refused.contains("its write 1, and was written 3 times"), "{refused}");
+        let lifted = Row::read(&store(&[100]), "order", &value, 3).unwrap();
+        assert_eq!((lifted.watermark, lifted.writes), (110, 3));
+        // A program of before wrote it.
+        let before = String::from_utf8(value).unwrap().replace(",\"writes\":1", "");
+        assert_eq!(Row::read(&store(&[]), "order", before.as_bytes(), 7).unwrap().writes, 7);
     }
 
     #[test]
     fn what_is_no_row_is_told() {
         let text = String::from_utf8(row(10).write()).unwrap();
-        let read = |text: &str| Row::read(&store(&[]), "order", text.as_bytes());
+        let read = |text: &str| Row::read(&store(&[]), "order", text.as_bytes(), 1);
         assert_eq!(read(&text), Ok(row(10)));
         for (from, to) in [
             ("\"watermark\":10", "\"watermark\":9"),

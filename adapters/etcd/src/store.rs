@@ -111,11 +111,20 @@ impl Store {
     /// Connects, and begins a store where there is none and that is allowed.
     pub(crate) async fn open(options: &EtcdOptions) -> Result<Self, StoreError> {
         let store = Self { cluster: Arc::new(Cluster::new(options)?), paths: options.paths() };
-        let (found, history) = store.look().await?;
-        let (record, mod_revision) = match store.cluster.read_record(&found)? {
-            Some(read) => read,
-            None => store.begin_record(options, history).await?,
-        };
+        let (mut found, mut history) = store.look().await?;
+        if found.kvs.is_empty() {
+            store.begin_record(options, history).await?;
+            (found, history) = store.look().await?;
+        }
+        let (record, mod_revision) = store.cluster.read_record(&found)?.ok_or_else(|| {
+            StoreError::corrupt(format!(
+                "{}: there are keys below the prefix, and the one with the store's record is missing ({:?}). If somebody removed \
+                 it, put it back, and run `unalike store adopt --lift COUNT`. Choose another prefix only if these keys are not \
+                 yours: tags begin at 1 there",
+                store.cluster.at(),
+                store.paths.store()
+            ))
+        })?;
         match (record.cluster, options.assume_identity) {
             (None, false) => {
                 return Err(StoreError::refused(format!(
@@ -128,21 +137,33 @@ impl Store {
             _ => store.cluster.expect(record.clone(), mod_revision),
         }
         store.read(store.cluster.begin("looking at the store"), Vec::new()).await?;
-        let is_behind = |recorded: &History| !options.assume_identity && recorded.lead < history.lead;
-        if let Some(recorded) = record.cluster.filter(is_behind) {
-            // Restarts and elections add to it. The more of it is recorded, the sooner a restored snapshot is noticed.
-            let record = Record { cluster: Some(History { lead: history.lead, ..recorded }), ..record };
+        let recorded = record.cluster.filter(|_| !options.assume_identity);
+        let lacks_creation = |cluster: Option<History>| cluster.is_some_and(|cluster| cluster.created.is_none());
+        // Restarts and elections add to the lead. The more of it is recorded, the sooner a restored snapshot is
+        // noticed.
+        let is_behind = recorded.is_some_and(|recorded| recorded.lead < history.lead);
+        if is_behind || lacks_creation(recorded) || record.is_of_earlier_version() {
+            let known = |recorded: History| {
+                let lead = recorded.lead.max(history.lead);
+                History { lead, created: history.created, ..recorded }
+            };
+            let record = Record { cluster: recorded.map(known).or(record.cluster), ..record };
             let raised =
                 store.replace_record(store.cluster.begin("recording the history"), mod_revision, &record).await;
             // Another program may have done it; and who only reads need not.
             if let Err(error) = raised {
+                let (_, expected) = store.read(store.cluster.begin("looking at the store"), Vec::new()).await?;
+                // Until it is there, a copy cannot be told.
+                if lacks_creation(recorded) && lacks_creation(expected.record.cluster) {
+                    return Err(error);
+                }
                 tracing::debug!(%error, "the history of the cluster was not recorded again");
             }
         }
         Ok(store)
     }
 
-    /// The record, if there is one, and the cluster's history: at least as much as it has by now.
+    /// The record's key, if there is one, and the cluster's history: at least as much as it has by now.
     async fn look(&self) -> Result<(RangeResponse, History), StoreError> {
         let doing = self.cluster.begin("looking at the cluster");
         let status = self.cluster.status(doing).await?;
@@ -151,11 +172,16 @@ impl Store {
         // The revision was read after the log's index, and confirmed by a majority: so the lead is not taken for more
         // than it is.
         let header = found.header.unwrap_or_default();
-        let history = History { id: header.cluster_id.into(), lead: lead(applied(&status), header.revision) };
+        let history = History {
+            id: header.cluster_id.into(),
+            lead: lead(applied(&status), header.revision),
+            created: found.kvs.first().map(|kv| kv.create_revision),
+        };
         Ok((found, history))
     }
 
-    async fn begin_record(&self, options: &EtcdOptions, history: History) -> Result<(Record, i64), StoreError> {
+    /// Writes the record, unless there are keys of a store already.
+    async fn begin_record(&self, options: &EtcdOptions, history: History) -> Result<(), StoreError> {
         if !options.create {
             let what = format!(
                 "{}: nothing was ever handed out here, and no store is to be begun here (create=false, or a command that begins \
@@ -174,22 +200,14 @@ impl Store {
             // Nothing may be left of another one.
             compare,
             success: vec![put(&key, record.write()).into()],
-            failure: vec![RangeRequest::key(&key).into()],
+            failure: Vec::new(),
         };
         let doing = self.cluster.begin("beginning the store");
         let answer: TxnResponse = self.cluster.ask(doing, Access::Writes, TXN, txn).await?;
         if answer.succeeded {
             tracing::warn!(store = self.cluster.at(), cluster = format!("{:x}", history.id), "made a new store");
         }
-        // As somebody else may have written it, a moment before.
-        let found: RangeResponse = self.cluster.ask(doing, Access::Reads, RANGE, RangeRequest::key(&key)).await?;
-        self.cluster.read_record(&found)?.ok_or_else(|| {
-            StoreError::corrupt(format!(
-                "{}: there are keys below the prefix, and none with what is known of the store ({key:?}): find out who removed \
-                 it, or choose another prefix",
-                self.cluster.at()
-            ))
-        })
+        Ok(())
     }
 
     /// Continues with what is there: see [`EtcdStore::adopt`](crate::EtcdStore::adopt).
@@ -202,10 +220,11 @@ impl Store {
         let LeaseLimits { max_horizon_ms, max_skew_ms } = options.limits;
         let store = Self { cluster: Arc::new(Cluster::new(options)?), paths: options.paths() };
         let (found, history) = store.look().await?;
-        let Some((before, mod_revision)) = store.cluster.read_record(&found)? else {
+        let Some((before, mod_revision)) = store.cluster.read_copied_record(&found)? else {
             return Err(StoreError::refused(format!(
-                "{}: no store is recorded here, so there is none to go on with",
-                store.cluster.at()
+                "{}: there is no record of a store here ({:?}), so there is none to go on with: check the prefix",
+                store.cluster.at(),
+                store.paths.store()
             )));
         };
         let doing = store.cluster.begin("adopting the cluster");
@@ -228,7 +247,7 @@ impl Store {
             return Err(StoreError::refused(format!("{}: {why}", store.cluster.at())));
         }
         tracing::info!(store = store.cluster.at(), lift = lift.numbers, floor_ms, "adopted the cluster");
-        store.cluster.expect(record, answer.header.unwrap_or_default().revision);
+        store.cluster.expect(record.written(), answer.header.unwrap_or_default().revision);
         Ok((store, floor_ms))
     }
 

@@ -26,9 +26,15 @@ pub(crate) trait Answer {
 pub(crate) struct KeyValue {
     #[prost(bytes = "vec", tag = "1")]
     pub(crate) key: Vec<u8>,
-    /// The store's revision when it was written last.
+    /// The cluster's revision when it was written first, since it was last absent.
+    #[prost(int64, tag = "2")]
+    pub(crate) create_revision: i64,
+    /// The cluster's revision when it was written last.
     #[prost(int64, tag = "3")]
     pub(crate) mod_revision: i64,
+    /// How often it was written, since it was last absent.
+    #[prost(int64, tag = "4")]
+    pub(crate) version: i64,
     #[prost(bytes = "vec", tag = "5")]
     pub(crate) value: Vec<u8>,
 }

@@ -4,27 +4,34 @@
 //! by `FLUSHALL`, `DEL`, an eviction, or an empty disk, it loses together with the marker, and without the marker
 //! nothing is granted, created or read: only [`initialise`] makes one, by command.
 //!
+//! The marker is the name of the store. The one that was read when the store was opened is compared by each script and
+//! each read: another Redis under the same address, and one that was begun anew or [restored](Alone::lift) since, is
+//! refused for as long as it is there.
+//!
 //! A grant is one script whose one write is on Redis' disk before it is answered: the server's settings are checked on
 //! connecting, and again with each script. What is not covered: a fail-over to a replica, which may not have had the
 //! last writes; `appendonly` that is switched on while the server runs, until its first rewrite has ended; a file that
-//! was restored from a backup; and fields of the hash that somebody changes. A durable store behind Redis covers all of
-//! these.
+//! was restored from a backup, until an operator says so; and fields of the hash that somebody changes. A durable store
+//! behind Redis covers all of these.
 //!
 //! Tails are not given back: the version that tells a late request from a new one would be a second write.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::sync::Arc;
 
 use async_trait::async_trait;
+use tokio::sync::OnceCell;
 use unalike_storage::{
-    Mode, PolicyColumns, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, StoreIdentity, TagCreation,
-    TagOptions, TagRecord, TagRows, TailRelease, split_tag, validate_policies, validate_raise, validate_tag,
+    ID_MAX, Mode, PolicyColumns, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, StoreIdentity,
+    TagCreation, TagOptions, TagRecord, TagRows, TailRelease, kept_patterns, split_tag, validate_policies,
+    validate_raise, validate_tag,
 };
 
-use crate::counter::{CounterScripts, Counters, NUMBER, PAGE, ScriptAnswer, answer, counter_script, number, scan};
+use crate::counter::{
+    Counter, CounterScripts, Counters, NUMBER, PAGE, ScriptAnswer, answer, counter_script, number, scan,
+};
 use crate::server::{Access, Script, Server, To, script};
-use crate::{Dialect, DialectStore, RedisOptions};
+use crate::{Dialect, RedisOptions};
 
 const ALONE: &str = include_str!("scripts/alone.lua");
 
@@ -35,30 +42,28 @@ static SCRIPTS: CounterScripts = CounterScripts {
 };
 static CREATE: Script = Script::new(|| script(&[NUMBER, ALONE, include_str!("scripts/alone_create.lua")]));
 static CHANGE: Script = Script::new(|| script(&[NUMBER, ALONE, include_str!("scripts/alone_change.lua")]));
-static NAME: Script = Script::new(|| script(&[ALONE, include_str!("scripts/alone_name.lua")]));
-static CHECK: Script = Script::new(|| script(&[include_str!("scripts/alone_check.lua")]));
+static NAME: Script = Script::new(|| script(&[NUMBER, include_str!("scripts/alone_name.lua")]));
+static CHECK: Script = Script::new(|| script(&[NUMBER, ALONE, include_str!("scripts/alone_check.lua")]));
+static LIFT: Script = Script::new(|| script(&[NUMBER, ALONE, include_str!("scripts/alone_lift.lua")]));
+
+/// The marker of all stores before they had names.
+const UNNAMED: &str = "1";
 
 /// What the name of the field with a tag's options begins with.
 const OPTIONS: &str = "options:";
 
 #[derive(Debug)]
-struct Alone {
+pub(crate) struct Alone {
     counters: Counters,
     key: String,
     creation: TagCreation,
+    /// The marker that was there first, as soon as it is a name.
+    name: OnceCell<String>,
 }
 
 /// No tag's key has this name: those have braces.
 fn key(options: &RedisOptions) -> String {
     format!("{}:alone", options.prefix)
-}
-
-/// Opens a store that was initialised.
-pub(crate) async fn open(server: &Server, options: &RedisOptions) -> Result<Arc<dyn DialectStore>, StoreError> {
-    let counters = Counters { server: server.clone(), scripts: &SCRIPTS };
-    let alone = Alone { counters, key: key(options), creation: options.creation };
-    alone.records(&[]).await?;
-    Ok(Arc::new(alone))
 }
 
 /// Makes the marker, a random name, if there is none; answers whether there was none.
@@ -76,20 +81,90 @@ pub(crate) async fn initialise(server: &Server, options: &RedisOptions) -> Resul
 }
 
 impl Alone {
+    /// Opens a store that was initialised.
+    pub(crate) async fn open(server: &Server, options: &RedisOptions) -> Result<Self, StoreError> {
+        let counters = Counters { server: server.clone(), scripts: &SCRIPTS };
+        let (key, creation) = (key(options), options.creation);
+        let mut alone = Self { counters, key, creation, name: OnceCell::new() };
+        let marker = alone.marker().await?;
+        if marker != UNNAMED {
+            alone.name = OnceCell::from(marker);
+        } else if let Err(error) = alone.name().await {
+            // A user who may only read, or a replica: the first request that writes asks again.
+            tracing::debug!(%error, "the store has no name yet");
+        }
+        Ok(alone)
+    }
+
     fn server(&self) -> &Server {
         &self.counters.server
+    }
+
+    /// The marker that is there now.
+    async fn marker(&self) -> Result<String, StoreError> {
+        let mut command = redis::cmd("HGET");
+        command.arg(&self.key).arg("marker");
+        let doing = "reading the name of the store";
+        let marker: Option<Vec<u8>> = self.server().command(doing, Access::Reads, To::Key(&self.key), &command).await?;
+        let marker = marker.ok_or_else(|| self.void())?;
+        String::from_utf8(marker).map_err(|_| self.damaged("the marker is not a name"))
+    }
+
+    /// The name of the store that was opened. One without gets it now: no request that writes comes without.
+    async fn name(&self) -> Result<&str, StoreError> {
+        self.name.get_or_try_init(|| self.give_name()).await.map(String::as_str)
+    }
+
+    /// The name that the store has or, if it has none, gets.
+    async fn give_name(&self) -> Result<String, StoreError> {
+        let name = StoreIdentity::random()?.to_string();
+        let doing = "reading the name of the store";
+        // What was written and not heard of is found the next time.
+        let mut reply = self.server().script(doing, Access::Reads, &NAME, &self.key, &[&name]).await?;
+        match reply.text()?.as_str() {
+            "void" => Err(self.void()),
+            _ => reply.text(),
+        }
+    }
+
+    /// A tag's counter in the store that was opened.
+    async fn counter<'c>(&'c self, tag: &'c str) -> Result<Counter<'c>, StoreError> {
+        Ok(Counter { key: &self.key, tag, marker: Some(self.name().await?) })
     }
 
     /// The error of a store without a marker.
     fn void(&self) -> StoreError {
         StoreError::refused(format!(
-            "the key {} on {} has no marker: this store was not initialised, or it has lost its data. If it is new, initialise \
-             it (`unalike store init`, RedisStore::initialise). If it is not, numbers would repeat: find out how far each tag \
-             had got, initialise it, and create each tag above that (`unalike tags create TAG --start NUMBER`) before \
-             anything else uses it",
+            "the key {} on {} has no marker: this store was not initialised, or it has lost its data. If it is new, \
+             initialise it (`unalike store init`, RedisStore::initialise). If it is not, numbers would repeat: find \
+             out how far each tag had got, initialise it, create each tag above that (`unalike tags create TAG \
+             --start NUMBER`) before anything else uses it, and restart the programs",
             self.key,
             self.server().address()
         ))
+    }
+
+    /// The error of a store that has this marker and is not the one that was opened.
+    fn another(&self, found: &str) -> StoreError {
+        let opened = self.name.get().map_or(UNNAMED, String::as_str);
+        StoreError::refused(format!(
+            "the key {} on {} holds the store {found}, and this program opened the store {opened}: another Redis is \
+             there now, or this one was begun anew or restored, so numbers would repeat. Find out which store is \
+             right. If it is {opened}, put it back, and this program goes on. If it is {found}, see that each of its \
+             tags stands above all that was granted (`unalike store restored --lift COUNT` lifts them), and restart \
+             the programs",
+            self.key,
+            self.server().address()
+        ))
+    }
+
+    /// Refuses what was read beside this marker, unless it is that of the store that was opened.
+    fn check_marker(&self, found: Option<Vec<u8>>) -> Result<(), StoreError> {
+        let found = found.ok_or_else(|| self.void())?;
+        match self.name.get() {
+            Some(name) if name.as_bytes() != found => Err(self.another(&String::from_utf8_lossy(&found))),
+            _ => Ok(()),
+        }
     }
 
     /// Something in the hash that should not be there.
@@ -102,6 +177,7 @@ impl Alone {
         match answer {
             ScriptAnswer::Done(done) => Ok(done),
             ScriptAnswer::Void => Err(self.void()),
+            ScriptAnswer::Another(found) => Err(self.another(&found)),
             ScriptAnswer::Missing => Err(StoreError::tag_unknown(tag)),
             ScriptAnswer::Spent => Err(StoreError::exhausted(tag)),
         }
@@ -117,9 +193,7 @@ impl Alone {
         let fields: Vec<Option<Vec<u8>>> =
             self.server().command("reading tags", Access::Reads, To::Key(&self.key), &command).await?;
         let mut fields = fields.into_iter();
-        if fields.next().flatten().is_none() {
-            return Err(self.void());
-        }
+        self.check_marker(fields.next().flatten())?;
         let mut records = Vec::new();
         for name in names {
             let record = match (fields.next().flatten(), fields.next().flatten()) {
@@ -134,6 +208,31 @@ impl Alone {
             records.push(TagRecord { tag: name.clone(), options, watermark: last, version: last });
         }
         Ok(records)
+    }
+
+    /// Goes on with a hash that was restored from a backup, as [`RedisStore::restored`](crate::RedisStore::restored)
+    /// says; answers how many tags were lifted. The store has another name from then on, so that programs that have it
+    /// open are refused.
+    pub(crate) async fn lift(&self, lift: u64) -> Result<u64, StoreError> {
+        let (name, new, lifted) = (self.name().await?, StoreIdentity::random()?.to_string(), lift.to_string());
+        let most = ID_MAX.saturating_sub(lift).to_string();
+        let [leases, clocks, formats] = kept_patterns().map(|pattern| pattern.trim_matches('%').to_owned());
+        let arguments = [lifted.as_str(), &most, &new, &formats, &leases, &clocks, name];
+        let doing = "lifting all tags";
+        let mut reply = self.server().script(doing, Access::Writes, &LIFT, &self.key, &arguments).await?;
+        match reply.text()?.as_str() {
+            "done" => reply.number(),
+            "void" => Err(self.void()),
+            "another" => Err(self.another(&reply.text()?)),
+            "time" => Err(StoreError::refused(format!(
+                "the key {} on {} has the tag {:?}, under which time was granted to another Redis: a Redis without a \
+                 durable store cannot stand behind one, and nothing was lifted",
+                self.key,
+                self.server().address(),
+                reply.text()?
+            ))),
+            _ => Err(self.damaged(&format!("the field {} is no number", reply.text()?))),
+        }
     }
 }
 
@@ -152,21 +251,24 @@ impl TagRows for Alone {
         let last = options.start - 1;
         let (owner, sub) = split_tag(tag);
         let owner = if sub.is_some() { owner } else { "" };
-        let arguments = [tag, &last.to_string(), &write_options(options), &tags_max.to_string(), owner];
+        let (name, most) = (self.name().await?, (ID_MAX - last).to_string());
+        let arguments = [tag, &last.to_string(), &write_options(options), &tags_max.to_string(), owner, &most, name];
         let doing = format!("creating {tag:?}");
         let mut reply = self.server().script(&doing, Access::Writes, &CREATE, &self.key, &arguments).await?;
-        match reply.text()?.as_str() {
-            "done" => {}
+        let last = match reply.text()?.as_str() {
+            "done" => reply.number()?,
             "void" => return Err(self.void()),
+            "another" => return Err(self.another(&reply.text()?)),
             "limit" => return Err(StoreError::TagLimit { tag: tag.to_owned(), tags_max }),
             "spent" => return Err(StoreError::exhausted(tag)),
+            "damaged" => return Err(self.damaged(&format!("the field floor is {}, no number", reply.text()?))),
             _ => return Ok(None),
-        }
+        };
         Ok(Some(TagRecord { tag: tag.to_owned(), options: *options, watermark: last, version: last }))
     }
 
     async fn grant_from_row(&self, tag: &str, count: u64, at_least: u64) -> Result<Option<Segment>, StoreError> {
-        match self.counters.grant(&self.key, tag, count, at_least).await? {
+        match self.counters.grant(self.counter(tag).await?, count, at_least).await? {
             ScriptAnswer::Missing => Ok(None),
             answer => self.done(tag, answer).map(Some),
         }
@@ -199,7 +301,8 @@ impl SegmentStore for Alone {
     async fn change_tag(&self, tag: &str, step: StepPolicy, refill: RefillPolicy) -> Result<TagRecord, StoreError> {
         validate_tag(tag)?;
         validate_policies(tag, step, refill)?;
-        let (doing, arguments) = (format!("changing {tag:?}"), [tag, &write_policies(step, refill)]);
+        let (doing, policies) = (format!("changing {tag:?}"), write_policies(step, refill));
+        let arguments = [tag, &policies, self.name().await?];
         let reply = self.server().script(&doing, Access::Writes, &CHANGE, &self.key, &arguments).await?;
         self.done(tag, answer(reply, tag)?)?;
         self.tag(tag).await
@@ -207,39 +310,38 @@ impl SegmentStore for Alone {
 
     async fn raise_tag(&self, tag: &str, next: u64) -> Result<TagRecord, StoreError> {
         validate_raise(tag, next)?;
-        self.done(tag, self.counters.raise(&self.key, tag, next).await?)?;
+        self.done(tag, self.counters.raise(self.counter(tag).await?, next).await?)?;
         self.tag(tag).await
     }
 
     async fn retire_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
         // First, so that nothing can fail once the tag is ended.
         let record = self.tag(tag).await?;
-        let last = self.done(tag, self.counters.retire(&self.key, tag).await?)?;
+        let last = self.done(tag, self.counters.retire(self.counter(tag).await?).await?)?;
         tracing::info!(tag, watermark = last, "ended a tag");
         Ok(TagRecord { watermark: last, version: last, ..record })
     }
 
     async fn tags(&self, after: Option<&str>, limit: u32) -> Result<Vec<TagRecord>, StoreError> {
-        let mut listed = self.records(&[]).await?;
         let start = |cursor| redis::cmd("HSCAN").arg(&self.key).arg(cursor).arg("MATCH").arg("options:*").to_owned();
         // Values come between the names; none of them begins like one.
         let name_of = |field: &[u8]| std::str::from_utf8(field).ok()?.strip_prefix(OPTIONS).map(str::to_owned);
         let names = scan(self.server(), Some(&self.key), start, name_of, after, u64::from(limit)).await?;
-        for names in names.into_iter().collect::<Vec<String>>().chunks(PAGE) {
+        let names: Vec<String> = names.into_iter().collect();
+        let (first, others) = names.split_at(names.len().min(PAGE));
+        // Also where there are none: the scan does not look whose names they are.
+        let mut listed = self.records(first).await?;
+        for names in others.chunks(PAGE) {
             listed.append(&mut self.records(names).await?);
         }
         Ok(listed)
     }
 
-    /// The marker. In a store that an earlier version initialised it is 1, and becomes a name here.
+    /// The marker, once it was seen that it is still there.
     async fn identity(&self) -> Result<Option<StoreIdentity>, StoreError> {
-        let name = StoreIdentity::random()?.to_string();
-        let doing = "reading the name of the store";
-        let mut reply = self.server().script(doing, Access::Writes, &NAME, &self.key, &[&name]).await?;
-        match reply.text()?.as_str() {
-            "void" => Err(self.void()),
-            name => name.parse().map(Some).map_err(|_| self.damaged("the marker is not a name")),
-        }
+        let name = self.name().await?;
+        self.records(&[]).await?;
+        name.parse().map(Some).map_err(|_| self.damaged("the marker is not a name"))
     }
 
     fn keeps_formats(&self) -> bool {
@@ -247,7 +349,8 @@ impl SegmentStore for Alone {
     }
 
     async fn check(&self) -> Result<(), StoreError> {
-        let reply = self.server().script("trying to write", Access::Reads, &CHECK, &self.key, &[]).await?;
+        let arguments = [self.name().await?];
+        let reply = self.server().script("trying to write", Access::Reads, &CHECK, &self.key, &arguments).await?;
         self.done("", answer(reply, "")?).map(drop)
     }
 }

@@ -20,7 +20,7 @@ use unalike_storage::{
     split_tag, validate_allocate, validate_new_tag, validate_policies, validate_raise, validate_tag,
 };
 
-use crate::counter::{CounterScripts, Counters, PAGE, ScriptAnswer, counter_script, number, scan};
+use crate::counter::{Counter, CounterScripts, Counters, PAGE, ScriptAnswer, counter_script, number, scan};
 use crate::server::{Access, Script, Server, To};
 use crate::{Backing, DialectStore, RedisOptions};
 
@@ -76,6 +76,10 @@ fn tag_of(key: &[u8]) -> Option<String> {
     is_usable.then(|| tag.to_owned())
 }
 
+fn counter<'c>(key: &'c str, tag: &'c str) -> Counter<'c> {
+    Counter { key, tag, marker: None }
+}
+
 fn record(tag: &str, last: u64) -> TagRecord {
     TagRecord { tag: tag.to_owned(), options: TagOptions::default(), watermark: last, version: last }
 }
@@ -85,7 +89,7 @@ fn done<T>(tag: &str, answer: ScriptAnswer<T>) -> Result<T, StoreError> {
     match answer {
         ScriptAnswer::Done(done) => Ok(done),
         ScriptAnswer::Spent => Err(StoreError::exhausted(tag)),
-        ScriptAnswer::Missing | ScriptAnswer::Void => Err(StoreError::tag_unknown(tag)),
+        ScriptAnswer::Missing | ScriptAnswer::Void | ScriptAnswer::Another(_) => Err(StoreError::tag_unknown(tag)),
     }
 }
 
@@ -113,7 +117,7 @@ impl Cosid {
 impl SegmentStore for Cosid {
     async fn allocate(&self, tag: &str, count: u64, at_least: u64) -> Result<Segment, StoreError> {
         validate_allocate(tag, count, at_least)?;
-        done(tag, self.counters.grant(&key(tag)?, tag, count, at_least).await?)
+        done(tag, self.counters.grant(counter(&key(tag)?, tag), count, at_least).await?)
     }
 
     async fn release(&self, tag: &str, _: TailRelease) -> Result<bool, StoreError> {
@@ -178,12 +182,12 @@ impl SegmentStore for Cosid {
 
     async fn raise_tag(&self, tag: &str, next: u64) -> Result<TagRecord, StoreError> {
         validate_raise(tag, next)?;
-        done(tag, self.counters.raise(&key(tag)?, tag, next).await?)?;
+        done(tag, self.counters.raise(counter(&key(tag)?, tag), next).await?)?;
         self.tag(tag).await
     }
 
     async fn retire_tag(&self, tag: &str) -> Result<TagRecord, StoreError> {
-        let last = done(tag, self.counters.retire(&key(tag)?, tag).await?)?;
+        let last = done(tag, self.counters.retire(counter(&key(tag)?, tag)).await?)?;
         tracing::info!(tag, watermark = last, "ended a tag");
         Ok(record(tag, last))
     }

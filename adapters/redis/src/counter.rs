@@ -36,6 +36,15 @@ pub(crate) struct Counters {
     pub(crate) scripts: &'static CounterScripts,
 }
 
+/// Which counter is meant.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Counter<'c> {
+    pub(crate) key: &'c str,
+    pub(crate) tag: &'c str,
+    /// That of its store, where stores have one: the scripts compare it.
+    pub(crate) marker: Option<&'c str>,
+}
+
 /// What a script of a counter answered.
 pub(crate) enum ScriptAnswer<T> {
     Done(T),
@@ -43,6 +52,8 @@ pub(crate) enum ScriptAnswer<T> {
     Missing,
     /// The store has no marker.
     Void,
+    /// It is another store, with this marker.
+    Another(String),
     /// All numbers were granted.
     Spent,
 }
@@ -53,6 +64,7 @@ impl<T> ScriptAnswer<T> {
             Self::Done(answer) => ScriptAnswer::Done(read(answer)?),
             Self::Missing => ScriptAnswer::Missing,
             Self::Void => ScriptAnswer::Void,
+            Self::Another(found) => ScriptAnswer::Another(found),
             Self::Spent => ScriptAnswer::Spent,
         })
     }
@@ -65,8 +77,7 @@ impl Counters {
     /// [`StoreError::Corrupt`] when the counter is none, and any error of the connection.
     pub(crate) async fn grant(
         &self,
-        key: &str,
-        tag: &str,
+        counter: Counter<'_>,
         count: u64,
         at_least: u64,
     ) -> Result<ScriptAnswer<Segment>, StoreError> {
@@ -74,7 +85,7 @@ impl Counters {
         let floor = at_least.max(1) - 1;
         let behind_floor = floor.saturating_add(count).min(ID_MAX);
         let arguments = [count, floor, behind_floor, ID_MAX - count];
-        let answer = self.run("granting numbers of", &self.scripts.grant, key, tag, &arguments).await?;
+        let answer = self.run("granting numbers of", &self.scripts.grant, counter, &arguments).await?;
         answer.map(|mut reply| segment(&mut reply, count, at_least))
     }
 
@@ -82,28 +93,28 @@ impl Counters {
     ///
     /// # Errors
     /// As [`Counters::grant`].
-    pub(crate) async fn raise(&self, key: &str, tag: &str, next: u64) -> Result<ScriptAnswer<()>, StoreError> {
-        self.run("raising", &self.scripts.raise, key, tag, &[next - 1]).await?.map(|_| Ok(()))
+    pub(crate) async fn raise(&self, counter: Counter<'_>, next: u64) -> Result<ScriptAnswer<()>, StoreError> {
+        self.run("raising", &self.scripts.raise, counter, &[next - 1]).await?.map(|_| Ok(()))
     }
 
     /// Ends a counter; answers the last number that it had granted.
     ///
     /// # Errors
     /// As [`Counters::grant`].
-    pub(crate) async fn retire(&self, key: &str, tag: &str) -> Result<ScriptAnswer<u64>, StoreError> {
-        self.run("ending", &self.scripts.retire, key, tag, &[]).await?.map(|mut reply| reply.number())
+    pub(crate) async fn retire(&self, counter: Counter<'_>) -> Result<ScriptAnswer<u64>, StoreError> {
+        self.run("ending", &self.scripts.retire, counter, &[]).await?.map(|mut reply| reply.number())
     }
 
     async fn run(
         &self,
         doing: &str,
         script: &Script,
-        key: &str,
-        tag: &str,
+        Counter { key, tag, marker }: Counter<'_>,
         numbers: &[u64],
     ) -> Result<ScriptAnswer<Reply>, StoreError> {
         let numbers: Vec<String> = numbers.iter().map(u64::to_string).collect();
-        let arguments: Vec<&str> = std::iter::once(tag).chain(numbers.iter().map(String::as_str)).collect();
+        let numbers = numbers.iter().map(String::as_str);
+        let arguments: Vec<&str> = std::iter::once(tag).chain(numbers).chain(marker).collect();
         let reply = self.server.script(&format!("{doing} {tag:?}"), Access::Writes, script, key, &arguments).await?;
         answer(reply, tag)
     }
@@ -118,6 +129,7 @@ pub(crate) fn answer(mut reply: Reply, tag: &str) -> Result<ScriptAnswer<Reply>,
         "done" => Ok(ScriptAnswer::Done(reply)),
         "missing" => Ok(ScriptAnswer::Missing),
         "void" => Ok(ScriptAnswer::Void),
+        "another" => Ok(ScriptAnswer::Another(reply.text()?)),
         "spent" => Ok(ScriptAnswer::Spent),
         "damaged" => {
             let found = reply.text()?;

@@ -14,8 +14,9 @@ const DENIED: &str = "the server denied access: check user and password";
 
 /// The same commands as in the table of this crate.
 const NOT_ALLOWED: &str = "the user may not do it: for his keys (~unalike:*, or as the URL's prefix says) allow him +evalsha \
-    +script|load +info +time +hget +hmget +hset +hincrby +set, for leases +hgetall +hkeys +hdel +scan, +select for another \
-    database than 0, and in a Cluster +asking +cluster|info +cluster|slots";
+    +script|load +info +time +hget +hmget +hset +hincrby +set, for leases +hgetall +hkeys +hdel +scan, without a \
+    durable store +hlen +hscan +hsetnx, +select for another database than 0, and in a Cluster +asking +cluster|info \
+    +cluster|slots";
 
 const TLS: &str = "no TLS with a server that can be trusted: check rediss:// and ssl-ca, the host's name, and the server's \
     certificate, which needs basicConstraints CA:FALSE where it signs itself; a server that asks for the client's needs \

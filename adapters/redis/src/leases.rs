@@ -232,6 +232,18 @@ impl RedisLeases {
         leases.close().await;
         initialised
     }
+
+    /// Ends all leases that no durable store stands behind: their namespaces begin anew when all that may ever have
+    /// been granted have ended. Answers from when on workers are leased in each of them, and in any that is lost.
+    pub(crate) async fn begin_all_anew(options: &RedisOptions) -> Result<u64, StoreError> {
+        let leases = Self::connect(options.clone(), Backing::RedisAlone).await?;
+        let begun = match leases.namespaces().await {
+            Ok(names) => leases.0.begin_all_anew(&names).await,
+            Err(error) => Err(error),
+        };
+        leases.close().await;
+        begun
+    }
 }
 
 impl LeaseServer {
@@ -361,25 +373,50 @@ impl LeaseServer {
         }
     }
 
-    /// Puts a namespace without leases of this server into quarantine.
+    async fn begin_all_anew(&self, names: &[String]) -> Result<u64, StoreError> {
+        let mut from_ms = self.quarantined_until_ms(&look(&self.server, &self.namespace("default"), &[]).await?);
+        for name in names {
+            let namespace = self.namespace(name);
+            let mut tries = self.tries(0);
+            loop {
+                tries.next(&namespace).await?;
+                let view = look_at_all(&self.server, &namespace).await?;
+                let kept_here = view.hash.as_ref().filter(|hash| matches!(hash.kept, Kept::ByQuarantine { .. }));
+                let Some(binding) = kept_here.and_then(|hash| hash.binding) else { break };
+                if let Some(floor_ms) = self.begin_quarantine(&namespace, &view, binding).await? {
+                    from_ms = from_ms.max(floor_ms);
+                    break;
+                }
+            }
+        }
+        Ok(from_ms)
+    }
+
+    /// When all leases that this server, or one before it, may have granted have ended.
+    fn quarantined_until_ms(&self, view: &NamespaceView) -> u64 {
+        // Not by the horizon of the hash: it may be an old one, and the namespace have been lost and bound to a longer
+        // one since.
+        let longest_ms = RedisLeases::ALONE_HORIZON_MAX_MS.saturating_add(self.limits.max_skew_ms);
+        view.now_ms.saturating_add(longest_ms)
+    }
+
+    /// Puts a namespace into quarantine, whose leases are another server's or are not to be used any more; until when,
+    /// or none when somebody else changed it.
     async fn begin_quarantine(
         &self,
         namespace: &Namespace,
         view: &NamespaceView,
         binding: NamespaceBinding,
-    ) -> Result<(), StoreError> {
-        // Not by the horizon of the hash: it may be an old one, and the namespace have been lost and bound to a longer
-        // one since.
-        let longest_ms = RedisLeases::ALONE_HORIZON_MAX_MS.saturating_add(self.limits.max_skew_ms);
+    ) -> Result<Option<u64>, StoreError> {
         let known_ms = view.hash.as_ref().map_or(0, Hash::greatest_end_ms);
         // A floor within a tick would be refused to those who ask for no more than that tick.
-        let floor_ms = binding.layout.round_up_ms(view.now_ms.saturating_add(longest_ms).max(known_ms));
+        let floor_ms = binding.layout.round_up_ms(self.quarantined_until_ms(view).max(known_ms));
         let begun_by = if view.hash.is_some() { BegunBy::Loss } else { BegunBy::Use };
         if let Some(cause) = view.hash.as_ref().and_then(|hash| hash.cause(&view.here)) {
             tracing::warn!(namespace = namespace.name, cause, "the leases are void");
         }
-        self.begin(namespace, view, NamespaceBinding { floor_ms, ..binding }, begun_by).await?;
-        Ok(())
+        let is_begun = self.begin(namespace, view, NamespaceBinding { floor_ms, ..binding }, begun_by).await?;
+        Ok(is_begun.then_some(floor_ms))
     }
 
     /// Writes the newest lease of a worker in the place of what was seen; whether that was still so. Time is granted up

@@ -39,8 +39,9 @@
 //! ACL SETUSER ids on >PASSWORD ~unalike:* +evalsha +script|load +info +time +hget +hmget +hset +hgetall +hkeys +hdel +scan
 //! ```
 //!
-//! and `+select` for another database than 0, `+config|get` without a durable store, `+asking +cluster|info
-//! +cluster|slots` in a Cluster, and the URL's prefix in the place of `unalike`. Sentinels are asked for
+//! and `+select` for another database than 0, `+config|get +hlen +hscan` without a durable store, `+asking
+//! +cluster|info +cluster|slots` in a Cluster, and the URL's prefix in the place of `unalike`. Without a durable store,
+//! whoever initialises it needs `+hsetnx` too, and whoever restores it the rights for leases. Sentinels are asked for
 //! `+sentinel|get-master-addr-by-name`. Nothing in Redis is secret, but anybody who may write there can make numbers
 //! repeat: do not let anybody else write these keys.
 
@@ -57,6 +58,7 @@ mod leases;
 mod node;
 mod place;
 mod raising;
+mod restored;
 mod segments;
 mod sentinel;
 mod server;
@@ -74,10 +76,12 @@ use unalike_storage::{
 };
 use url::Url;
 
+use crate::alone::Alone;
 use crate::growth::NUMBERS_MAX;
 pub use crate::leases::RedisLeases;
 use crate::place::Place;
 use crate::raising::Raising;
+pub use crate::restored::Restored;
 use crate::segments::Segments;
 use crate::server::{Server, Topology};
 
@@ -88,9 +92,10 @@ pub enum Backing {
     Durable(Arc<dyn SegmentStore>),
     /// Nothing: numbers are as safe as Redis is. It must write each change to its disk before it answers
     /// (`appendfsync always`), which is checked again with each grant. A fail-over to a replica may repeat numbers,
-    /// since replication is asynchronous. So may a file that is restored from a backup, and `appendonly` that is
-    /// switched on while the server runs, until its first rewrite has ended. Losing all data is noticed: unalike's own
-    /// keys have to be [initialised](RedisStore::initialise) by command.
+    /// since replication is asynchronous. So may a file that is restored from a backup, until an operator
+    /// [says so](RedisStore::restored), and `appendonly` that is switched on while the server runs, until its first
+    /// rewrite has ended. Losing all data is noticed: unalike's own keys have to be
+    /// [initialised](RedisStore::initialise) by command. So is another store under the same address.
     RedisAlone,
 }
 
@@ -596,7 +601,7 @@ impl RedisStore {
             (Dialect::Unalike, Backing::Durable(durable)) => {
                 Arc::new(Segments::open(server.clone(), durable, &options).await?)
             }
-            (Dialect::Unalike, Backing::RedisAlone) => alone::open(&server, &options).await?,
+            (Dialect::Unalike, Backing::RedisAlone) => Arc::new(Alone::open(&server, &options).await?),
             (Dialect::Clock { .. }, watermark) => clock::open(&server, watermark, &options).await?,
             (Dialect::Cosid, watermark) => cosid::open(&server, &watermark, &options)?,
             (Dialect::IdGenerator { .. }, _) => id_generator::open(&server, &options)?,

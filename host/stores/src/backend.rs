@@ -314,6 +314,8 @@ pub struct Adoption {
     pub replication_ended: bool,
     /// What is there was restored from a backup, whether that can be seen or not.
     pub is_restored: bool,
+    /// It was said by name that no durable store stands behind a volatile one.
+    pub is_alone: bool,
 }
 
 impl Adoption {

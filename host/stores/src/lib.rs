@@ -294,7 +294,13 @@ mod tests {
                 .unwrap()
                 .adopt(
                     &url,
-                    &Adoption { lift: 1, limits: LeaseLimits::default(), replication_ended: true, is_restored: false }
+                    &Adoption {
+                        lift: 1,
+                        limits: LeaseLimits::default(),
+                        replication_ended: true,
+                        is_restored: false,
+                        is_alone: false
+                    }
                 )
                 .await
                 .is_err()

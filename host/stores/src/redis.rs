@@ -8,7 +8,7 @@ use unalike_redis::{Backing, Dialect, RedisLeases, RedisOptions, RedisStore};
 use unalike_storage::{Layout, LeaseLimits, LeaseStore, SegmentStore, StoreError};
 
 use crate::backend::{Adopted, Adoption, Backend, OpenStore, Opening, Place, Rebound};
-use crate::error::PlaceError;
+use crate::error::{Because as _, PlaceError};
 use crate::url::StoreUrl;
 
 pub(super) struct Redis;
@@ -87,11 +87,27 @@ impl Place for RedisOptions {
         matches!(self.dialect, Dialect::IdGenerator { source_stopped: false, .. })
     }
 
-    async fn adopt(&self, url: &StoreUrl, _adoption: &Adoption) -> Result<Adopted, PlaceError> {
-        Err(PlaceError::new(format!(
-            "the store {url} is in Redis, which is not adopted: whatever it lost, it goes on with new numbers. The server of \
-             the durable store behind it is, if that store is named alone (--store), and COUNT is more than it granted to Redis"
-        )))
+    async fn adopt(&self, url: &StoreUrl, adoption: &Adoption) -> Result<Adopted, PlaceError> {
+        if !adoption.is_alone {
+            return Err(PlaceError::new(format!(
+                "the store {url} is in Redis, which is not adopted: whatever it lost, it goes on with new numbers. The \
+                 server of the durable store behind it is, if that store is named alone (--store), and COUNT is more \
+                 than it granted to Redis. If there is none (--backing none) and Redis was restored from a backup, say \
+                 so with `unalike store restored --lift COUNT`"
+            )));
+        }
+        if !adoption.is_restored {
+            return Err(PlaceError::new(format!(
+                "the store {url} is in Redis, which is not adopted: a program uses the store that it finds when it \
+                 starts. If that was restored from a backup, or lacks the last numbers, say so with `unalike store \
+                 restored --lift COUNT`"
+            )));
+        }
+        let mut options = self.clone();
+        options.limits = adoption.limits;
+        let restored = RedisStore::restored(options, adoption.lift).await;
+        let restored = restored.because(|| format!("the tags in {url} were not lifted"))?;
+        Ok(Adopted { tags: restored.tags, leases_from_ms: restored.leases_from_ms, follows_itself: false })
     }
 
     async fn rebind(

@@ -249,6 +249,9 @@ async fn redis_alone_counts_exactly_up_to_the_last_of_63_bits() {
     assert_eq!(range(store.allocate("other", 7, ID_MAX - 2).await.unwrap()), ID_MAX - 2..ID_MAX + 1);
 }
 
+/// Of a store that is not the one that the program opened.
+const ANOTHER: &str = "this program opened the store";
+
 /// Everything that can be asked of a store, each of which it refuses.
 async fn assert_refuses_everything(store: &RedisStore, why: &str) {
     let (step, refill) = (StepPolicy::default(), RefillPolicy::default());
@@ -282,8 +285,10 @@ async fn a_redis_that_lost_its_data_grants_nothing_until_it_is_initialised() {
         assert_refused(place.try_store().await, WHY);
         assert_eq!(place.cli(&["DBSIZE"]), "0", "{lost:?}: what is refused makes nothing");
 
-        // By command alone, and then above what was granted.
+        // By command alone, and then above what was granted, by programs that were started since.
         assert!(RedisStore::initialise(&place.options()).await.unwrap());
+        assert_refuses_everything(&store, ANOTHER).await;
+        let store = place.store().await;
         store.create_tag("order", &TagOptions { start: 5_000, ..TagOptions::default() }).await.unwrap();
         assert_eq!(range(store.allocate("order", 10, 0).await.unwrap()), 5_000..5_010);
         store.check().await.unwrap();
@@ -296,6 +301,8 @@ async fn a_redis_that_lost_its_data_grants_nothing_until_it_is_initialised() {
     assert_refuses_everything(&store, WHY).await;
     assert_eq!(place.cli(&["HGET", HASH, "last:order"]), "1000");
     assert!(RedisStore::initialise(&place.options()).await.unwrap());
+    assert_refuses_everything(&store, ANOTHER).await;
+    let store = place.store().await;
     assert_eq!(range(store.allocate("order", 10, 0).await.unwrap()), 1_001..1_011);
 }
 
@@ -322,7 +329,7 @@ async fn an_empty_redis_is_refused_until_it_is_initialised() {
 
     // Another prefix is another store.
     assert!(RedisStore::initialise(&place.options()).await.unwrap());
-    store.open_tag("order").await.unwrap();
+    place.store().await.open_tag("order").await.unwrap();
     let other = Place { parameters: "prefix=other", ..place };
     assert_refused(other.try_store().await, "other:alone");
     assert!(RedisStore::initialise(&other.options()).await.unwrap());

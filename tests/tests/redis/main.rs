@@ -1,5 +1,6 @@
 //! The stores in Redis, on real servers.
 
+mod alone;
 mod ceiling;
 mod clock;
 mod cluster;

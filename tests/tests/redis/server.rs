@@ -376,6 +376,7 @@ fn what_cannot_be_is_refused_by_name() -> anyhow::Result<()> {
     // Nothing listens on the first port.
     let (redis, file) = ("redis://ids:secret@127.0.0.1:1/0", "sqlite://ids.sqlite");
     let (over_redis, over_file) = (["--store", redis, "--backing", file], ["--store", file]);
+    let alone = ["--store", redis, "--backing", "none"];
     let shown = "redis://ids@127.0.0.1:1/0";
     let with = |over: &[&'static str], more: &[&'static str]| [over, more].concat();
     for (arguments, named) in [
@@ -393,6 +394,9 @@ fn what_cannot_be_is_refused_by_name() -> anyhow::Result<()> {
         (with(&over_redis, &["schema"]), &[shown, "no tables", "--dialect"]),
         (with(&over_redis, &["schema", "upgrade"]), &[shown, "no tables"]),
         (with(&over_redis, &["store", "adopt", "--lift", "5"]), &[shown, "not adopted", "durable store"]),
+        (with(&over_redis, &["store", "restored", "--lift", "5"]), &[shown, "not adopted", "durable store"]),
+        (with(&alone, &["store", "adopt", "--lift", "5"]), &[shown, "not adopted", "store restored"]),
+        (with(&alone, &["store", "restored", "--lift", "5"]), &[shown, "not lifted", "cannot be reached"]),
         (with(&over_redis, &["stripes", "resize", "--to", "sqlite://a", "sqlite://b"]), &[shown, "never one"]),
         (with(&over_file, &["stripes", "resize", "--to", redis]), &[shown, "never one"]),
         (with(&over_redis, &["store", "init"]), &["--backing none", "first use"]),
@@ -567,6 +571,12 @@ fn redis_alone_is_begun_by_command_and_says_what_it_may_lose() -> anyhow::Result
     let ran = run_over(&directory, &store, "none", &["next", "order", "-n", "3"])?;
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), "1\n2\n3\n"), "{ran:?}");
     assert!(ran.stderr.contains("WARN") && ran.stderr.contains("fail-over"), "{ran:?}");
+    let done = ok(&directory, &store, "none", &["store", "restored", "--lift", "5000"])?;
+    for said in ["the restored data", "tags: 1, each lifted by 5000 numbers", "start the programs"] {
+        assert!(done.contains(said), "no {said:?} in {done}");
+    }
+    let next: u64 = ok(&directory, &store, "none", &["next", "order"])?.trim().parse()?;
+    assert!(next > 5_003, "{next}");
     let ran = run_over(&directory, &store, "none", &["next", "default", "--snowflake"])?;
     assert!(ran.code == Some(1) && ran.stderr.contains("--leases sqlite://PATH"), "{ran:?}");
 

@@ -1,6 +1,7 @@
 -- Replaces a tag's policies by ARGV[2]; its start and its mode stay.
-if not is_initialised() then
-    return {'void'}
+local refused = refusal()
+if refused then
+    return refused
 end
 local options = redis.call('HGET', KEYS[1], 'options:' .. ARGV[1])
 if not options then

@@ -1,8 +1,7 @@
 -- Writes, and changes nothing. A replica takes no writes, whatever its settings say.
-incarnation()
-local marker = redis.call('HGET', KEYS[1], 'marker')
-if not marker then
-    return {'void'}
+local refused = refusal()
+if refused then
+    return refused
 end
-redis.call('HSET', KEYS[1], 'marker', marker)
+redis.call('HSET', KEYS[1], 'marker', ARGV[#ARGV])
 return {'done'}

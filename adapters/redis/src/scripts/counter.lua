@@ -1,7 +1,8 @@
 -- What all scripts of a counter check before they write: the last number, or an answer that says why there is none.
 local function checked()
-    if not is_initialised() then
-        return nil, {'void'}
+    local refused = refusal()
+    if refused then
+        return nil, refused
     end
     local last = read()
     if not last then

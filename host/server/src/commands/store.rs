@@ -28,15 +28,19 @@ pub(crate) async fn adopt(
     let place = url.place()?;
     let address = place.address();
     let limits = config.lease_limits();
-    let adopted = place.adopt(url, &Adoption { lift, limits, replication_ended, is_restored }).await?;
+    let is_alone = config.backing.as_ref().is_some_and(StoreUrl::is_nothing);
+    let adopted = place.adopt(url, &Adoption { lift, limits, replication_ended, is_restored, is_alone }).await?;
     let (tags, from) = (adopted.tags, rfc3339(adopted.leases_from_ms));
     // Only databases have tables of others.
     let others = match url.scheme() {
         Some("etcd" | "sqlite") => "",
+        _ if url.is_volatile() => "",
         _ => {
             "if the database has tables of other dialects too, adopt it with the URL of each (`unalike store adopt`); then "
         }
     };
+    // Beside Redis they are often kept elsewhere.
+    let there = if url.is_volatile() { " in this Redis" } else { "" };
     let (done, before, programs) = match is_restored {
         true => ("it goes on with the restored data", "the lost data", "start the programs that use it"),
         false => ("the server is adopted", "the server before", "restart the programs that used the server before"),
@@ -45,7 +49,7 @@ pub(crate) async fn adopt(
         "{address}: {done}\n\
          tags: {tags}, each lifted by {lift} numbers\n\
          new tags and sub-keys: each begins by as many above its start, as {before} may have known it\n\
-         snowflakes: workers are leased from {from} on, when all leases of {before} have ended\n\
+         snowflakes: workers are leased{there} from {from} on, when all leases of {before} have ended\n\
          next: {others}{programs}\n"
     );
     if adopted.follows_itself {

@@ -268,7 +268,7 @@ impl Watched {
 pub(crate) struct Connections {
     open: Mutex<Open>,
     /// Milliseconds since the start, as of the last tick.
-    now_ms: AtomicU64,
+    now_ms: Arc<AtomicU64>,
     /// When the last one has closed.
     all_closed: Notify,
     /// No more connections are accepted.
@@ -315,7 +315,7 @@ impl Connections {
         let long = format!("the URL has more than the {} bytes that are read", config.url_max_bytes);
         Arc::new(Self {
             open: Mutex::new(Open { connections: HashMap::new(), next: 0, ending: false }),
-            now_ms: AtomicU64::new(0),
+            now_ms: Arc::default(),
             all_closed: Notify::new(),
             stopping: Notify::new(),
             refusals: Arc::new(Semaphore::new(REFUSALS_MAX)),
@@ -471,7 +471,7 @@ impl Connections {
             stream,
             unread,
             watched: Arc::clone(watched),
-            all: Arc::clone(self),
+            now_ms: Arc::clone(&self.now_ms),
             pace: Pace::default(),
             unreadable: None,
         };
@@ -652,7 +652,8 @@ struct WatchedStream<S> {
     /// What was read before it was parked.
     unread: Bytes,
     watched: Arc<Watched>,
-    all: Arc<Connections>,
+    /// As [`Connections`] has it.
+    now_ms: Arc<AtomicU64>,
     pace: Pace,
     /// The status with which hyper answers what it cannot read: that answer is kept back for one that says why.
     unreadable: Option<StatusCode>,
@@ -660,7 +661,7 @@ struct WatchedStream<S> {
 
 impl<S> WatchedStream<S> {
     fn now_ms(&self) -> u64 {
-        self.all.now_ms.load(Ordering::Relaxed)
+        self.now_ms.load(Ordering::Relaxed)
     }
 
     /// Whether these bytes are hyper's own answer: no request came, and it refuses. They are not sent then.
@@ -839,4 +840,70 @@ pub(crate) fn connections_possible(connections_max: usize) -> usize {
          (ulimit -Hn, LimitNOFILE= in systemd), or lower connections_max"
     );
     possible
+}
+
+#[cfg(test)]
+mod tests {
+    use std::convert::Infallible;
+
+    use axum::body::Body;
+    use axum::http::Response;
+    use tokio::io::{DuplexStream, ReadBuf};
+
+    use super::*;
+
+    /// Takes what of an answer is there, 1 KiB at most.
+    fn take(client: &mut DuplexStream, context: &mut Context<'_>) {
+        let mut piece = [0; 1_024];
+        assert!(Pin::new(client).poll_read(context, &mut ReadBuf::new(&mut piece)).is_ready());
+    }
+
+    /// How long a client is seen to be behind, at most, that takes 1 KiB of an answer of 1 MiB 400 times, with so much
+    /// time between. It takes the rest at once then, and is idle.
+    fn behind_ms(piece_ms: u64) -> u64 {
+        let (mut client, server) = tokio::io::duplex(1_024);
+        let watched = Arc::new(Watched::new(0));
+        let now_ms: Arc<AtomicU64> = Arc::default();
+        let io = WatchedStream {
+            stream: TokioIo::new(server),
+            unread: Bytes::new(),
+            watched: Arc::clone(&watched),
+            now_ms: Arc::clone(&now_ms),
+            pace: Pace::default(),
+            unreadable: None,
+        };
+        let service = service_fn(|_: Request<Incoming>| {
+            watched.enter(Phase::FrontAnswer);
+            async { Ok::<_, Infallible>(Response::new(Body::from(vec![0_u8; 1 << 20]))) }
+        });
+        let mut http = http1::Builder::new();
+        http.header_read_timeout(None);
+        http.writev(false);
+        let mut connection = pin!(http.serve_connection(io, service));
+        let context = &mut Context::from_waker(Waker::noop());
+        let request = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
+        assert!(Pin::new(&mut client).poll_write(context, request).is_ready());
+        let mut most = 0;
+        for _ in 0..400 {
+            assert!(connection.as_mut().poll(context).is_pending());
+            assert_eq!(watched.phase(), Phase::Stalled);
+            // As the watch sees it before the next piece is taken.
+            let next_ms = now_ms.fetch_add(piece_ms, Ordering::Relaxed) + piece_ms;
+            most = most.max(next_ms - watched.since_ms.load(Ordering::Relaxed));
+            take(&mut client, context);
+        }
+        while !watched.is(Phase::Idle) {
+            assert!(connection.as_mut().poll(context).is_pending());
+            take(&mut client, context);
+        }
+        assert_eq!(watched.since_ms.load(Ordering::Relaxed), now_ms.load(Ordering::Relaxed), "idle since then");
+        most
+    }
+
+    #[test]
+    fn a_client_that_takes_its_answer_too_slowly_is_further_and_further_behind() {
+        // 1 KiB each time are 256 ms for one that takes the least.
+        assert_eq!(behind_ms(250), 250);
+        assert_eq!(behind_ms(500), 399 * (500 - 256) + 500);
+    }
 }

@@ -7,7 +7,7 @@
 //! - [`Phase::FirstHead`], or that of the handshake, until the first request is there: `head_timeout_ms` is for all of
 //!   it.
 //! - [`Phase::Request`] while a request runs: its own limit of time holds.
-//! - [`Phase::Stalled`] while answers are on their way and no request runs, since the client last took some of one.
+//! - [`Phase::Stalled`] while answers are on their way and no request runs, since the client is behind: see [`Pace`].
 //! - [`Phase::Idle`] otherwise. Frames without a request, such as PING, do not change it.
 //!
 //! A connection that ends is said goodbye to (GOAWAY): requests that were sent before the client knows are answered.
@@ -16,8 +16,9 @@ use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io;
 use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll};
 
 use axum::body::{Body, Bytes};
 use axum::http::{Request, Response};
@@ -30,6 +31,7 @@ use tokio::sync::Notify;
 
 use super::{Connections, Order, Phase, Stream, Watched, lock};
 use crate::config::Config;
+use crate::http::pace::Pace;
 use crate::service::problem::Problem;
 
 /// What every connection begins with.
@@ -85,12 +87,12 @@ impl Connections {
             counts: Mutex::default(),
             freed: Notify::new(),
             watched: Arc::clone(watched),
-            all: Arc::clone(self),
+            now_ms: Arc::clone(&self.now_ms),
         });
         let service = service_fn(|mut request| {
             introduce(&mut request);
-            let streams = Arc::clone(&streams);
-            async move { Ok::<_, Infallible>(streams.answer(request).await) }
+            let (streams, all) = (Arc::clone(&streams), Arc::clone(self));
+            async move { Ok::<_, Infallible>(streams.answer(&all, request).await) }
         });
         let io = Rewound { stream: TokioIo::new(stream), unread };
         let mut connection = pin!(self.http2.serve_connection(io, service));
@@ -133,7 +135,8 @@ struct Streams {
     /// Fewer bytes of answers wait.
     freed: Notify,
     watched: Arc<Watched>,
-    all: Arc<Connections>,
+    /// As [`Connections`] has it.
+    now_ms: Arc<AtomicU64>,
 }
 
 #[derive(Debug, Default)]
@@ -144,18 +147,20 @@ struct Counts {
     leaving: usize,
     /// The bytes of these.
     leaving_bytes: usize,
+    /// How fast the client takes them, all together.
+    pace: Pace,
     /// The client was told that there will be no more.
     ending: bool,
 }
 
 impl Streams {
     /// The answer to a request.
-    async fn answer(self: Arc<Self>, request: Request<Incoming>) -> Response<Answer> {
+    async fn answer(self: Arc<Self>, all: &Connections, request: Request<Incoming>) -> Response<Answer> {
         self.room().await;
         let running = Running::new(Arc::clone(&self));
-        let (front, headers_max) = (&self.all.front, self.all.headers_max);
+        let (front, headers_max) = (&all.front, all.headers_max);
         let response = if request.headers().len() > headers_max {
-            front.refuse(&request, Problem::head_too_large(headers_max, self.all.head_max_bytes))
+            front.refuse(&request, Problem::head_too_large(headers_max, all.head_max_bytes))
         } else {
             // It cannot fail.
             let Ok(response) = front.answer(request).await;
@@ -181,15 +186,38 @@ impl Streams {
 
     /// Changes the counts, and notes what the connection is doing then.
     fn change(&self, change: impl FnOnce(&mut Counts)) {
+        let now_ms = self.now_ms();
         let mut counts = lock(&self.counts);
         change(&mut counts);
+        // Requests that run meanwhile do not hide how far behind a client is with the answers to others.
+        let since_ms = if counts.leaving > 0 {
+            counts.pace.waits(now_ms)
+        } else {
+            counts.pace.done();
+            now_ms
+        };
         let phase = match *counts {
             Counts { running: 1.., .. } => return self.watched.enter(Phase::Request),
             Counts { leaving: 1.., .. } => Phase::Stalled,
             Counts { ending: true, .. } => Phase::Goodbye,
             Counts { .. } => Phase::Idle,
         };
-        self.watched.enter_at(phase, self.all.now_ms.load(std::sync::atomic::Ordering::Relaxed));
+        self.watched.enter_at(phase, since_ms);
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.now_ms.load(Ordering::Relaxed)
+    }
+
+    /// The client has taken so many bytes.
+    fn took(&self, bytes: usize) {
+        let now_ms = self.now_ms();
+        self.change(|counts| counts.pace.took(bytes, now_ms));
+    }
+
+    /// The client waits for what the server does not have yet: it is not behind.
+    fn lets_wait(&self) {
+        self.change(|counts| counts.pace.done());
     }
 
     /// No more requests are begun.
@@ -215,7 +243,12 @@ impl Running {
                 counts.leaving += 1;
                 counts.leaving_bytes += bytes;
             });
-            Answer { body, rest: Bytes::new(), leaving: Leaving { streams: Arc::clone(&self.0), bytes } }
+            Answer {
+                body,
+                rest: Bytes::new(),
+                piece_bytes: 0,
+                leaving: Leaving { streams: Arc::clone(&self.0), bytes },
+            }
         })
     }
 }
@@ -242,11 +275,13 @@ impl Drop for Leaving {
     }
 }
 
-/// A body that is given out in pieces. hyper asks for the next one when the client has room for it, which is how it is
-/// known that the client takes them.
+/// A body that is given out in pieces. hyper asks for the next one when the client has taken the one before, which is how
+/// it is known that the client takes them.
 struct Answer {
     body: Body,
     rest: Bytes,
+    /// The size of the last one.
+    piece_bytes: usize,
     leaving: Leaving,
 }
 
@@ -258,8 +293,17 @@ impl HttpBody for Answer {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        let taken = std::mem::take(&mut self.piece_bytes);
+        self.leaving.streams.took(taken);
         if self.rest.is_empty() {
-            let Some(frame) = ready!(Pin::new(&mut self.body).poll_frame(context)?) else { return Poll::Ready(None) };
+            let frame = match Pin::new(&mut self.body).poll_frame(context)? {
+                Poll::Ready(Some(frame)) => frame,
+                Poll::Ready(None) => return Poll::Ready(None),
+                Poll::Pending => {
+                    self.leaving.streams.lets_wait();
+                    return Poll::Pending;
+                }
+            };
             match frame.into_data() {
                 Ok(data) => self.rest = data,
                 Err(other) => return Poll::Ready(Some(Ok(other))),
@@ -267,7 +311,7 @@ impl HttpBody for Answer {
         }
         let bytes = self.rest.len().min(PIECE_BYTES);
         let piece = self.rest.split_to(bytes);
-        self.leaving.streams.change(|_| {});
+        self.piece_bytes = bytes;
         Poll::Ready(Some(Ok(Frame::data(piece))))
     }
 
@@ -336,7 +380,77 @@ impl<S: Stream> Write for Rewound<S> {
 
 #[cfg(test)]
 mod tests {
+    use std::task::Waker;
+
     use super::*;
+
+    /// Those of a connection at the time 0.
+    fn streams() -> Arc<Streams> {
+        Arc::new(Streams {
+            counts: Mutex::default(),
+            freed: Notify::new(),
+            watched: Arc::new(Watched::new(0)),
+            now_ms: Arc::default(),
+        })
+    }
+
+    /// How long a client is seen to be behind, at most, that takes an answer of 4 MiB with so much time between one
+    /// piece and the next.
+    fn behind_ms(piece_ms: u64) -> u64 {
+        let streams = streams();
+        let (now_ms, watched) = (Arc::clone(&streams.now_ms), Arc::clone(&streams.watched));
+        let mut answer = Running::new(streams).answered(Response::new(Body::from(vec![0_u8; 4 << 20]))).into_body();
+        let mut context = Context::from_waker(Waker::noop());
+        let mut most = 0;
+        while let Poll::Ready(Some(piece)) = Pin::new(&mut answer).poll_frame(&mut context) {
+            assert!(piece.is_ok_and(|piece| piece.into_data().is_ok_and(|data| data.len() == PIECE_BYTES)));
+            assert_eq!(watched.phase(), Phase::Stalled);
+            // As the watch sees it before the next piece is taken.
+            let next_ms = now_ms.fetch_add(piece_ms, Ordering::Relaxed) + piece_ms;
+            most = most.max(next_ms - watched.since_ms.load(Ordering::Relaxed));
+        }
+        drop(answer);
+        assert_eq!(watched.phase(), Phase::Idle);
+        assert_eq!(watched.since_ms.load(Ordering::Relaxed), now_ms.load(Ordering::Relaxed), "idle since then");
+        most
+    }
+
+    #[test]
+    fn a_client_that_takes_its_answer_too_slowly_is_further_and_further_behind() {
+        // 16 KiB each time are 4,096 ms for one that takes the least.
+        assert_eq!(behind_ms(4_000), 4_000);
+        assert_eq!(behind_ms(100), 100);
+        assert_eq!(behind_ms(74_000), 255 * (74_000 - 4_096) + 74_000);
+        assert_eq!(behind_ms(5_000), 255 * (5_000 - 4_096) + 5_000);
+    }
+
+    #[test]
+    fn a_client_is_not_behind_while_the_server_has_nothing_for_it() {
+        let streams = streams();
+        let (now_ms, watched) = (Arc::clone(&streams.now_ms), Arc::clone(&streams.watched));
+        let mut answer = Running::new(streams).answered(Response::new(Body::new(Never))).into_body();
+        let mut context = Context::from_waker(Waker::noop());
+        for asked_ms in [0, 60_000, 120_000] {
+            now_ms.store(asked_ms, Ordering::Relaxed);
+            assert!(Pin::new(&mut answer).poll_frame(&mut context).is_pending());
+            assert_eq!(watched.since_ms.load(Ordering::Relaxed), asked_ms);
+        }
+    }
+
+    /// A body of which nothing comes.
+    struct Never;
+
+    impl HttpBody for Never {
+        type Data = Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(
+            self: Pin<&mut Self>,
+            _context: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+            Poll::Pending
+        }
+    }
 
     #[test]
     fn the_preface_is_known_by_its_beginning() {

@@ -289,13 +289,21 @@ impl Service {
         }
     }
 
-    /// Waits for ids of a snowflake. If it gives none, it is known at once that the server is not ready.
+    /// Waits for ids of a snowflake, unless it is known to give none now because of the store of its leases: then they are
+    /// there at once, or not at all. If it gives none, it is known at once that the server is not ready.
     pub(crate) async fn of_snowflake<T>(
         &self,
         snowflake: &Snowflake,
         work: impl Future<Output = Result<T, Error>>,
     ) -> Result<T, IssueError> {
-        let done = work.await;
+        let mut work = pin!(work);
+        let done = match poll_fn(|context| Poll::Ready(work.as_mut().poll(context))).await {
+            Poll::Ready(done) => done,
+            Poll::Pending => match self.flakes.outage(snowflake) {
+                Some(error) => return Err(IssueError::OfSnowflake(error)),
+                None => work.await,
+            },
+        };
         if done.is_err() && self.flakes.failed(snowflake) {
             // It may have stopped, gone on and stopped again since that was said.
             self.look_again();

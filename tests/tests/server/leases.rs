@@ -384,6 +384,32 @@ fn a_snowflake_that_stops_makes_the_server_unready_until_it_goes_on() -> anyhow:
 }
 
 #[test]
+fn a_snowflake_whose_store_is_known_to_be_down_has_nobody_wait() -> anyhow::Result<()> {
+    // The default of wait_max_ms.
+    const WAIT_MAX: Duration = Duration::from_secs(5);
+    let directory = Arc::new(TempDir::new()?);
+    std::fs::write(directory.path().join("unalike.toml"), SHORT)?;
+    let leases = "sqlite://leases.sqlite?busy-timeout-ms=100";
+    let server = serve(&directory, &["--config", "unalike.toml", "--leases", leases])?;
+    let client = server.client();
+    let before = client.ids(FLAKES)?;
+    let locked = server.lock_file("leases.sqlite")?;
+    until(&client, "/health/ready", |answer| answer.status != 200);
+    let asked = Instant::now();
+    for path in [FLAKES, "/v1/snowflakes/default/ids?count=1000"].repeat(5) {
+        let refused = client.get(path)?;
+        assert_eq!((refused.status, refused.problem()?.as_str()), (503, "lease-ended"), "{refused:?}");
+        assert!(refused.header("retry-after").is_some(), "{refused:?}");
+    }
+    // Each would wait for so long.
+    assert!(asked.elapsed() < WAIT_MAX, "10 calls took {:?}", asked.elapsed());
+    drop(locked);
+    let after = until(&client, FLAKES, |answer| answer.status == 200).ids()?;
+    assert!(before < after, "{before:?} {after:?}");
+    Ok(())
+}
+
+#[test]
 fn the_first_call_that_fails_by_a_clock_that_went_back_makes_the_server_unready() -> anyhow::Result<()> {
     let directory = Arc::new(TempDir::new()?);
     let text = "[snowflakes.default]\nlayout = \"twitter\"\nclock = \"reject\"\n";

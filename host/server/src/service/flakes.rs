@@ -106,6 +106,19 @@ impl Flakes {
         stop_of(&self.lock(), snowflake)
     }
 
+    /// Why this one is known to give nothing, where its store said why: whoever waits for that would wait in vain. A wait
+    /// for a clock, or for a store that has not failed, may be worth it.
+    pub(crate) fn outage(&self, snowflake: &Snowflake) -> Option<Error> {
+        let Stop { error, .. } = self.stop(snowflake)?;
+        let is_said = matches!(
+            error.kind(),
+            ErrorKind::Timeout { source: Some(_), .. }
+                | ErrorKind::LeaseEnded { source: Some(_), .. }
+                | ErrorKind::Store { .. }
+        );
+        is_said.then_some(error)
+    }
+
     fn lock(&self) -> MutexGuard<'_, BTreeMap<String, Stopped>> {
         // It is whole after every statement.
         self.stopped.lock().unwrap_or_else(PoisonError::into_inner)

@@ -160,6 +160,34 @@ fn next_refuses_bad_input() {
 }
 
 #[test]
+fn what_is_refused_makes_no_store() {
+    let directory = TempDir::new().unwrap();
+    let at = directory.path();
+    for (command, named) in [
+        (&["next", " order"][..], "has a space at an end"),
+        (&["next", ""], "it is empty"),
+        (&["next", "order", "--sub", ""], "its sub-key is empty"),
+        (&["next", "order", "--sub", "north "], "has a space at an end"),
+        (&["next", "redis-leases"], "is kept under this name"),
+        (&["next", "nosuch", "--snowflake"], "no snowflake \"nosuch\" is configured"),
+        (&["next", "default"], "is a snowflake: add --snowflake"),
+        (&["next", "order", "--shard-key", "5"], "carry no bits of one"),
+        (&["next", "default", "--snowflake", "--shard-key", "5"], "carry no bits of one"),
+        (&["next", "order", "--format", "template"], "has no template"),
+        (&["maelstrom", " order"], "has a space at an end"),
+        (&["tags", "create", " x"], "has a space at an end"),
+        (&["tags", "create", "redis-leases"], "is kept under this name"),
+    ] {
+        fails(at, command, 1, &[named]);
+        assert_eq!(std::fs::read_dir(at).unwrap().count(), 0, "{command:?} made a file");
+    }
+    // What is there already is used, whatever its name is.
+    ok(at, &["tags", "create", "default"]);
+    assert_eq!(ok(at, &["next", "default"]), "1\n");
+    fails(at, &["next", " order"], 1, &["has a space at an end"]);
+}
+
+#[test]
 fn tags_are_created_listed_changed_and_raised() {
     let directory = TempDir::new().unwrap();
     let at = directory.path();

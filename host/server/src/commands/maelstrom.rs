@@ -63,9 +63,16 @@ impl Message {
     }
 }
 
+impl MaelstromArguments {
+    fn owner(&self) -> Owner<'_> {
+        let name = self.name.as_str();
+        if self.snowflake { Owner::Snowflake { name } } else { Owner::tag(name) }
+    }
+}
+
 /// `unalike maelstrom`
 pub(crate) async fn maelstrom(config: &Config, arguments: MaelstromArguments) -> anyhow::Result<()> {
-    let service = Arc::new(next::open(config, &arguments.name, arguments.snowflake).await?);
+    let service = Arc::new(next::open(config, arguments.owner(), FormatRequest::default()).await?);
     let served = serve(&service, &Arc::new(arguments), BufReader::new(tokio::io::stdin())).await;
     // Also after an error: what was not used goes back.
     service.close().await;
@@ -143,8 +150,7 @@ async fn answer(service: &Service, arguments: &MaelstromArguments, message: &Mes
 
 /// An id, as JSON: a number, or a text where a template shows the ids of this name.
 async fn generate(service: &Service, arguments: &MaelstromArguments) -> Result<Value, IssueError> {
-    let name = arguments.name.as_str();
-    let owner = if arguments.snowflake { Owner::Snowflake { name } } else { Owner::tag(name) };
+    let owner = arguments.owner();
     let mut id = Value::Null;
     service.issue(&Permit::unbound(), owner, 1, IdForm::Shown(FormatRequest::default())).await?.each(|written| {
         id = match written {

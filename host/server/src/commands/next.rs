@@ -1,17 +1,20 @@
 //! `unalike next`: ids on the terminal, from the store.
 
+use std::error::Error;
 use std::io::{self, BufWriter, Write as _};
 
 use anyhow::{anyhow, bail, ensure};
-use unalike::storage::ShellWord;
+use unalike::settings::Secrets;
+use unalike::storage::{NotBegun, ShellWord, validate_new_tag};
 
 use crate::commands::arguments::NextArguments;
 use crate::commands::print::is_closed;
 use crate::config::Config;
 use crate::config::formats::FormatRequest;
+use crate::config::names::stored_name;
 use crate::config::tokens::{Permit, Tokens};
 use crate::service::Service;
-use crate::service::issue::{IdForm, Issued, Owner, Written};
+use crate::service::issue::{IdForm, Issued, Owner, Written, check_wish};
 use crate::service::stores::Purpose;
 
 /// Ids that are taken at once: no more than these are lost if the reader goes away.
@@ -27,46 +30,74 @@ pub(crate) async fn next(config: Config, arguments: NextArguments) -> anyhow::Re
         "-n {} uses up so many ids, for good: more than {COUNT_UNCONFIRMED_MAX} must be confirmed, with --yes",
         arguments.count
     );
-    let service = open(&config, &arguments.name, arguments.snowflake).await?;
-    let printed = print_ids(&service, &arguments).await;
-    // Also after an error: what was not used goes back.
-    service.close().await;
-    printed
-}
-
-/// Opens the store for ids of this name. A name that is only a snowflake's is refused where a tag is meant: a tag of
-/// that name would be made, and give 1.
-pub(crate) async fn open(config: &Config, name: &str, is_snowflake: bool) -> anyhow::Result<Service> {
-    let address = std::process::id().to_string();
-    // A tag that the configuration declares is what it says there, also a snowflake.
-    let is_slip = !is_snowflake && config.snowflakes()?.contains_key(name) && !config.tags.contains_key(name);
-    let service = Service::open(config, Tokens::unwanted(), Purpose::Command, &address).await?;
-    let refused = match is_slip {
-        false => return Ok(service),
-        true => match service.has_tag(name).await {
-            Ok(true) => return Ok(service),
-            Ok(false) => anyhow!(
-                "{name:?} is a snowflake: add --snowflake. For a sequence of that name, create it first: unalike tags create -- {}",
-                ShellWord(name)
-            ),
-            Err(error) => error.into(),
-        },
-    };
-    service.close().await;
-    Err(refused)
-}
-
-async fn print_ids(service: &Service, arguments: &NextArguments) -> anyhow::Result<()> {
     let name = arguments.name.as_str();
     let owner = if arguments.snowflake {
         Owner::Snowflake { name }
     } else {
         Owner::Tag { name, sub: arguments.sub.as_deref() }
     };
-    let wish =
-        IdForm::Shown(FormatRequest { notation: arguments.format, as_number: false, shard_key: arguments.shard_key });
+    let asked = FormatRequest { notation: arguments.format, as_number: false, shard_key: arguments.shard_key };
+    let service = open(&config, owner, asked).await?;
+    let printed = print_ids(&service, owner, asked, arguments.count).await;
+    // Also after an error: what was not used goes back.
+    service.close().await;
+    printed
+}
+
+/// Opens the store for ids of this owner. What no store could mend is refused before, so that a mistake makes none.
+pub(crate) async fn open(config: &Config, owner: Owner<'_>, asked: FormatRequest) -> anyhow::Result<Service> {
+    check_wish(&config.formats(&Secrets::read(&config.keys)?)?, owner, asked)?;
+    let address = std::process::id().to_string();
+    let Some(Doubtful { tag, refused }) = Doubtful::of(config, owner)? else {
+        return Service::open(config, Tokens::unwanted(), Purpose::Command, &address).await;
+    };
+    let service = match Service::open(config, Tokens::unwanted(), Purpose::LookingInto, &address).await {
+        // Nor is there the tag.
+        Err(error) if error.chain().any(<dyn Error>::is::<NotBegun>) => return Err(refused),
+        opened => opened?,
+    };
+    let refused = match service.has_tag(&tag).await {
+        Ok(true) => return Ok(service),
+        Ok(false) => refused,
+        Err(error) => error.into(),
+    };
+    service.close().await;
+    Err(refused)
+}
+
+/// A tag that is not to be made: one that is there is used, whatever its name is.
+struct Doubtful {
+    /// The name that the store has it under.
+    tag: String,
+    /// Why it is not made.
+    refused: anyhow::Error,
+}
+
+impl Doubtful {
+    /// A name that is only a snowflake's is doubtful where a tag is meant, which would give 1; and so is one with a space
+    /// at an end.
+    fn of(config: &Config, owner: Owner<'_>) -> anyhow::Result<Option<Self>> {
+        let Owner::Tag { name, sub } = owner else { return Ok(None) };
+        // A tag that the configuration declares is what it says there, also a snowflake.
+        if config.tags.contains_key(name) {
+            return Ok(None);
+        }
+        if config.snowflakes()?.contains_key(name) {
+            let refused = anyhow!(
+                "{name:?} is a snowflake: add --snowflake. For a sequence of that name, create it first: unalike tags create -- {}",
+                ShellWord(name)
+            );
+            return Ok(Some(Self { tag: name.to_owned(), refused }));
+        }
+        let tag = stored_name(name, sub)?;
+        Ok(validate_new_tag(&tag).err().map(|error| Self { tag, refused: error.into() }))
+    }
+}
+
+async fn print_ids(service: &Service, owner: Owner<'_>, asked: FormatRequest, wanted: u64) -> anyhow::Result<()> {
+    let wish = IdForm::Shown(asked);
     let mut out = BufWriter::new(io::stdout().lock());
-    let mut left = arguments.count;
+    let mut left = wanted;
     while left > 0 {
         let count = u32::try_from(left).unwrap_or(BATCH).min(BATCH);
         let issued = match service.issue(&Permit::unbound(), owner, count, wish).await {
@@ -80,11 +111,8 @@ async fn print_ids(service: &Service, arguments: &NextArguments) -> anyhow::Resu
                 if !write(&mut out, &service.issue(&Permit::unbound(), owner, last, wish).await?)? {
                     is_closed(out.flush())?;
                 }
-                let printed = arguments.count - left + u64::from(last);
-                bail!(
-                    "{name:?} is exhausted: {printed} ids were left and are printed, and {} were asked for",
-                    arguments.count
-                );
+                let (name, printed) = (owner.name(), wanted - left + u64::from(last));
+                bail!("{name:?} is exhausted: {printed} ids were left and are printed, and {wanted} were asked for");
             }
         };
         if write(&mut out, &issued)? {

@@ -6,7 +6,7 @@ use anyhow::{Context, ensure};
 use unalike::settings::Secrets;
 use unalike::storage::{
     Ceiling, FormatLook, FormatOwner, FormatPart, Mode, SegmentStore, StoreError, TagOptions, TagRecord,
-    look_at_format, rebind_format, split_tag,
+    look_at_format, rebind_format, split_tag, validate_new_tag, validate_public,
 };
 use unalike::{Format, ID_MAX};
 
@@ -27,7 +27,16 @@ pub(crate) async fn tags(config: Config, command: TagsCommand) -> anyhow::Result
     if let TagsCommand::Format { tag, snowflake, accept } = &command {
         return format(&config, tag, *snowflake, *accept).await;
     }
-    let begins = matches!(command, TagsCommand::Create { .. });
+    let begins = match &command {
+        TagsCommand::Create { tag, .. } => {
+            // Before the store, so that a mistake creates no file.
+            plain_tag(tag)?;
+            validate_new_tag(tag)?;
+            validate_public(tag)?;
+            true
+        }
+        _ => false,
+    };
     let stores = Stores::open(&config, if begins { Purpose::Command } else { Purpose::LookingInto }).await?;
     let done = run(&stores, command).await;
     stores.close().await;
@@ -55,7 +64,6 @@ async fn run(stores: &Stores, command: TagsCommand) -> anyhow::Result<()> {
             lowest_critical_value,
             prefix,
         } => {
-            plain_tag(&tag)?;
             if let Some(channel) = channel {
                 let config = ChannelConfig { channel, buff_size, lowest_critical_value, prefix };
                 stores.create(&tag, &config.declared(&tag)?).await?

@@ -1,10 +1,11 @@
 //! One way to issue ids: whose they are, where they come from and how they are shown is decided here, before any is
 //! taken.
 
-use unalike::storage::StoreError;
+use unalike::storage::{StoreError, validate_public};
 use unalike::{Batch, Error, ErrorKind, FormattedBatch, Text, TextError, encode};
 
-use crate::config::formats::{FormatRequest, IdFormat, Notation, Refusal};
+use crate::config::formats::{FormatRequest, Formats, IdFormat, Notation, Refusal};
+use crate::config::names::stored_name;
 use crate::config::tokens::Permit;
 use crate::service::Service;
 use crate::service::problem::{Kind, Of, Problem};
@@ -202,11 +203,7 @@ impl Service {
     async fn issue_unbounded(&self, owner: Owner<'_>, count: u32, wish: IdForm) -> Result<Issued, IssueError> {
         match owner {
             Owner::Tag { name, sub } if !self.is_quick(name) => self.issue_of_tag(name, sub, count, wish).await,
-            Owner::Tag { sub: Some(sub), .. } => {
-                let detail = "the tag is quick: its ids are those of a snowflake, which has no sub-keys";
-                let problem = Problem::new(Kind::QueryInvalid, detail);
-                Err(problem.with("parameter", "sub").with("value", shortened(sub)).into())
-            }
+            Owner::Tag { sub: Some(sub), .. } => Err(sub_key_of_quick(sub).into()),
             Owner::Tag { name, sub: None } | Owner::Snowflake { name } => {
                 self.issue_of_snowflake(name, count, wish).await
             }
@@ -294,6 +291,33 @@ impl Service {
     pub(crate) fn check_bare_tag(&self, tag: &str) -> Result<(), Problem> {
         bare(self.formats.of_tag(tag), tag).map(drop)
     }
+}
+
+/// Refuses what can be refused without a store: for those who make one by opening it.
+///
+/// # Errors
+/// As [`Service::issue`].
+pub(crate) fn check_wish(formats: &Formats, owner: Owner<'_>, asked: FormatRequest) -> Result<(), IssueError> {
+    let shown = match owner {
+        Owner::Tag { name, sub } if !formats.quick.contains(name) => {
+            validate_public(&stored_name(name, sub)?)?;
+            formats.tags.get(name)
+        }
+        Owner::Tag { sub: Some(sub), .. } => return Err(sub_key_of_quick(sub).into()),
+        Owner::Tag { name, sub: None } | Owner::Snowflake { name } => {
+            if !formats.layouts.contains_key(name) {
+                return Err(Refusal::snowflake_unknown(name).into());
+            }
+            formats.snowflakes.get(name)
+        }
+    };
+    asked.notation(owner.name(), shown, ID_BITS)?;
+    Ok(())
+}
+
+fn sub_key_of_quick(sub: &str) -> Problem {
+    let detail = "the tag is quick: its ids are those of a snowflake, which has no sub-keys";
+    Problem::new(Kind::QueryInvalid, detail).with("parameter", "sub").with("value", shortened(sub))
 }
 
 /// The notation of bare numbers.

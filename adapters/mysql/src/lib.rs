@@ -105,6 +105,9 @@ pub struct MysqlOptions {
     /// Adopt a server that does not say whether it replicates from another one. The promise that it does not, and
     /// applies nothing any more, is then the operator's. No parameter of the URL.
     pub assume_replication_ended: bool,
+    /// Read the tables of another system also where no store was begun beside them, and begin none: nothing is granted
+    /// then. No parameter of the URL.
+    pub only_looks: bool,
 }
 
 /// Whose tables are used.
@@ -206,6 +209,7 @@ impl MysqlOptions {
             assume_durable: false,
             assume_identity: false,
             assume_replication_ended: false,
+            only_looks: false,
         };
         for (name, value) in parameters {
             options.set(&name, &value)?;
@@ -440,6 +444,12 @@ impl MysqlStore {
         if !options.create_foreign {
             // Nothing is left in a database that is not the other system's.
             tables::require(&database, &options, &options.dialect.foreign_tables()).await?;
+        }
+        let looks_beside = options.only_looks && options.dialect != Dialect::Unalike;
+        if looks_beside && schema::read(&database).await?.is_none() {
+            // While no server is expected, every fence is closed.
+            let options = MysqlOptions { create_tables: false, ..options };
+            return Self::open(database, Schema::NEWEST, options).await;
         }
         let schema = schema::open(&database, &facts, &options).await?;
         if database.check_adopted()? {

@@ -70,6 +70,9 @@ pub(crate) struct Schema {
 }
 
 impl Schema {
+    /// That of tables which this program makes.
+    pub(crate) const NEWEST: Self = Self { version: VERSION };
+
     /// Whether the tables have what stripes need.
     pub(crate) fn has_stripes(self) -> bool {
         self.version >= 2

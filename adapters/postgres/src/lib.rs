@@ -87,6 +87,9 @@ pub struct PostgresOptions {
     /// Whether each grant waits until a synchronous standby has it, so that one that is promoted is used without being
     /// adopted. By default as it is recorded in the store, which is `false` in a new one.
     pub waits_for_standby: Option<bool>,
+    /// Read sequences also where no store was begun beside them, and begin none: nothing is granted then. No parameter
+    /// of the URL.
+    pub only_looks: bool,
 }
 
 /// Where tags are kept.
@@ -181,6 +184,7 @@ impl PostgresOptions {
             assume_durable: false,
             assume_identity: false,
             waits_for_standby: None,
+            only_looks: false,
         };
         for (name, value) in parameters {
             options.set(&name, &value)?;
@@ -371,8 +375,12 @@ impl PostgresStore {
     pub async fn connect(options: PostgresOptions) -> Result<Self, StoreError> {
         let (database, facts) = Database::connect(&options, options.dialect.name()).await?;
         warn_of_assumptions(&options, &facts);
-        schema::open(&database, &options).await?;
-        schema::open_tables(&database, &options, options.dialect.tables()).await?;
+        let looks_beside = options.only_looks && options.dialect != Dialect::Unalike;
+        // While no server is expected, every fence is closed.
+        if !looks_beside || schema::has_begun(&database).await? {
+            schema::open(&database, &options).await?;
+            schema::open_tables(&database, &options, options.dialect.tables()).await?;
+        }
         let segments: Arc<dyn DialectStore> = match options.dialect {
             Dialect::Unalike => {
                 Arc::new(OwnTables { database: database.clone(), creation: options.creation, joined: None })

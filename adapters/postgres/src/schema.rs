@@ -264,6 +264,17 @@ pub(crate) async fn open(database: &Database, options: &PostgresOptions) -> Resu
     Ok(())
 }
 
+/// Whether there is a store in the database: this part of it.
+///
+/// # Errors
+/// As [`read`].
+pub(crate) async fn has_begun(database: &Database) -> Result<bool, StoreError> {
+    let mut turn = database.turn(LOOKING).await?;
+    let has_table = has_table(&mut turn, database, STORE.name).await?;
+    turn.give_back();
+    Ok(has_table && read(database).await?.is_some())
+}
+
 /// What the row of this part says.
 pub(crate) async fn read(database: &Database) -> Result<Option<(Record, String)>, StoreError> {
     const DOING: &str = "reading unalike_store";

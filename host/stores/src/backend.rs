@@ -224,6 +224,8 @@ pub struct Opening {
     pub may_begin: bool,
     /// Tables of unalike's own may be made beside those of another system.
     pub makes_tables: bool,
+    /// Another system's tags are read also where no store was begun beside them. Nothing is granted then.
+    pub only_looks: bool,
     /// How many tags there may be.
     pub tags_max: u64,
     /// Whether tags are created on first use, where it was said: else they are in a store of unalike's own.
@@ -242,6 +244,7 @@ impl Default for Opening {
         Self {
             may_begin: true,
             makes_tables: true,
+            only_looks: false,
             tags_max: TagCreation::default().tags_max,
             on_first_use: None,
             durable: None,

@@ -74,6 +74,7 @@ impl Place for MysqlOptions {
         // In front of the tables of another system, which must be there, those of unalike's own may be missing.
         let is_beside = opening.makes_tables && options.dialect != Dialect::Unalike;
         options.create_tables &= opening.may_begin || is_beside;
+        options.only_looks = opening.only_looks;
         options.create_foreign &= opening.may_begin;
         options.creation = opening.creation(options.creation);
         options.limits = opening.limits;

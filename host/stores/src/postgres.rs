@@ -90,6 +90,7 @@ impl Place for PostgresOptions {
         // In front of sequences, which must be there, the tables of unalike's own may be missing.
         let is_beside = opening.makes_tables && options.dialect != Dialect::Unalike;
         options.create_tables &= opening.may_begin || is_beside;
+        options.only_looks = opening.only_looks;
         options.creation = opening.creation(options.creation);
         options.limits = opening.limits;
         let address = PostgresOptions::address(&options);

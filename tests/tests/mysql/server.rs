@@ -198,12 +198,41 @@ fn numbers_that_others_count_between_are_imported_by_number_alone() -> anyhow::R
 
     let from_even = format!("{even}?dialect=tinyid&create=false");
     refused(&directory, &odd, &["tags", "import", "--from", &from_even, "--tag", "order"], &["unalike schema"])?;
-    ok_over(&directory, &from_even.replace("&create=false", ""), &["tags", "list"])?;
+    // Whoever only looks makes no table, and whoever is to change something does.
+    let open = from_even.replace("&create=false", "");
+    ok_over(&directory, &open, &["tags", "list"])?;
+    refused(&directory, &odd, &["tags", "import", "--from", &from_even, "--tag", "order"], &["unalike schema"])?;
+    refused(&directory, &open, &["tags", "raise", "nobody", "5"], &["nobody"])?;
     for from in ["tinyid", &from_even] {
         let done = ok_over(&directory, &odd, &["tags", "import", "--from", from, "--tag", "order", "--at", "20001"])?;
         assert!(done.contains("20001"), "{done}");
     }
     assert_eq!(ok_over(&directory, &odd, &["next", "order"])?, "20001\n");
+    Ok(())
+}
+
+#[test]
+fn tags_of_another_system_are_shown_and_no_table_is_made() -> anyhow::Result<()> {
+    let mariadb = MariaDb::shared()?;
+    let directory = TempDir::new()?;
+    let leaf = format!("{}; INSERT INTO leaf_alloc VALUES ('order', 2001, 2000)", LEAF.replace("unicode_ci", "bin"));
+    let tinyid = format!("{TINYID}; INSERT INTO tiny_id_info (biz_type, max_id, step) VALUES ('order', 2000, 2000)");
+    for (dialect, tables) in [("leaf", leaf), ("tinyid", tinyid)] {
+        let url = mariadb.database()?;
+        let (database, store) = (name_of(&url), format!("{url}?dialect={dialect}"));
+        let make = format!("{tables}; CREATE TABLE another (id INT)");
+        mariadb.sql(database, &make)?;
+        let before = mariadb.sql(database, "SHOW TABLES")?;
+        for command in [&["tags", "list"][..], &["tags", "show", "order"]] {
+            let shown = ok_over(&directory, &store, command)?;
+            assert!(shown.contains("order") && shown.contains(" 2000 "), "{dialect}: {shown}");
+            assert_eq!(mariadb.sql(database, "SHOW TABLES")?, before, "{dialect}: {command:?}");
+        }
+        // They come with the first id, and then the tags are shown as before.
+        assert_eq!(ok_over(&directory, &store, &["next", "order"])?, "2001\n", "{dialect}");
+        assert!(mariadb.sql(database, "SHOW TABLES")?.contains("unalike_store"), "{dialect}");
+        assert!(ok_over(&directory, &store, &["tags", "list"])?.contains("order"), "{dialect}");
+    }
     Ok(())
 }
 
@@ -253,7 +282,7 @@ fn what_a_record_does_not_say_is_not_dropped() -> anyhow::Result<()> {
     refused(&directory, &target, &import, &["nothing was changed", "\"order\"", "stripe 0 of 2"])?;
     let pair = MariaDb::start_with(&["--auto-increment-increment=2", "--auto-increment-offset=1"])?;
     let tickets = format!("{}?dialect=ticket", pair.database()?);
-    ok_over(&directory, &tickets, &["tags", "list"])?;
+    refused(&directory, &tickets, &["tags", "raise", "nobody", "5"], &["nobody"])?;
     pair.sql(
         name_of(&tickets).split('?').next().unwrap_or_default(),
         "CREATE TABLE Tickets64 (id BIGINT UNSIGNED AUTO_INCREMENT PRIMARY KEY, stub CHAR(1) NOT NULL UNIQUE); \

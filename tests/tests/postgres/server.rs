@@ -49,6 +49,24 @@ fn a_user_with_the_least_privileges_and_a_password_file_is_enough() -> anyhow::R
 }
 
 #[test]
+fn sequences_are_listed_and_no_table_is_made() -> anyhow::Result<()> {
+    let server = Postgres::shared()?;
+    let url = server.database()?;
+    let (database, store) = (name_of(&url), format!("{url}?dialect=sequence"));
+    server.sql(database, "CREATE SEQUENCE invoice")?;
+    let tables = || server.sql(database, "SELECT tablename FROM pg_tables WHERE schemaname = 'public'");
+    let before = tables()?;
+    let directory = TempDir::new()?;
+    for command in [&["tags", "list"][..], &["tags", "show", "invoice"]] {
+        assert!(ok_over(&directory, &store, command)?.contains("invoice"));
+        assert_eq!(tables()?, before, "{command:?}");
+    }
+    assert_eq!(ok_over(&directory, &store, &["next", "invoice"])?, "1\n");
+    assert!(tables()?.contains("unalike_store"));
+    Ok(())
+}
+
+#[test]
 fn a_schema_that_is_named_is_made_and_opened_to_the_user() -> anyhow::Result<()> {
     let server = Postgres::start()?;
     let url = server.database()?;

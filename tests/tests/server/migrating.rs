@@ -517,8 +517,9 @@ fn a_table_of_tokens_that_must_not_be_read_is_no_open_door() -> anyhow::Result<(
     let tables = tables.map(|table| format!("{rights} {table} TO {user}")).join("; ");
     let directory = TempDir::new()?;
     // unalike's own tables come with the first use.
-    let made = run(directory.path(), ["--store", &format!("{url}?dialect=tinyid"), "tags", "list"])?;
-    ensure!(made.code == Some(0), "{made:?}");
+    let raise = ["tags", "raise", "nobody", "5"];
+    let made = run(directory.path(), ["--store", &format!("{url}?dialect=tinyid")].into_iter().chain(raise))?;
+    ensure!(made.code == Some(1) && made.stderr.contains("nobody"), "{made:?}");
     mariadb.sql(database, &format!("CREATE USER {user}; {tables}; {rights} unalike_tinyid_stripe TO {user}"))?;
     let store = format!("mysql://{user}@127.0.0.1:{}/{database}?dialect=tinyid&create=false", mariadb.port());
     let flags = ["--listen", "127.0.0.1:0", "--leases", "sqlite://leases.sqlite", "--drop-in", "tinyid"];

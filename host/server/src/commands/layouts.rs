@@ -45,7 +45,7 @@ async fn check_known(config: &Config, tag: &str) -> anyhow::Result<()> {
     if config.tags.contains_key(tag) {
         return Ok(());
     }
-    let Ok(stores) = Stores::open(config, Purpose::LookingInto).await else { return Ok(()) };
+    let Ok(stores) = Stores::open(config, Purpose::Listing).await else { return Ok(()) };
     let found = stores.segments().tag(tag).await;
     stores.close().await;
     let is_unknown = matches!(found, Err(StoreError::TagUnknown { .. }));

@@ -27,17 +27,18 @@ pub(crate) async fn tags(config: Config, command: TagsCommand) -> anyhow::Result
     if let TagsCommand::Format { tag, snowflake, accept } = &command {
         return format(&config, tag, *snowflake, *accept).await;
     }
-    let begins = match &command {
+    let purpose = match &command {
         TagsCommand::Create { tag, .. } => {
             // Before the store, so that a mistake creates no file.
             plain_tag(tag)?;
             validate_new_tag(tag)?;
             validate_public(tag)?;
-            true
+            Purpose::Command
         }
-        _ => false,
+        TagsCommand::List { .. } | TagsCommand::Show { .. } => Purpose::Listing,
+        _ => Purpose::LookingInto,
     };
-    let stores = Stores::open(&config, if begins { Purpose::Command } else { Purpose::LookingInto }).await?;
+    let stores = Stores::open(&config, purpose).await?;
     let done = run(&stores, command).await;
     stores.close().await;
     done

@@ -37,6 +37,8 @@ pub(crate) enum Purpose {
     LookingInto,
     /// The same, and no table is made for it.
     Examining,
+    /// The same, to show what another system has, too, where nothing of unalike's own is there yet.
+    Listing,
 }
 
 impl Stores {
@@ -208,6 +210,7 @@ pub(crate) async fn open_one(url: &StoreUrl, may_begin: bool) -> anyhow::Result<
     let opening = Opening {
         may_begin,
         makes_tables: true,
+        only_looks: false,
         tags_max: TagCreation::default().tags_max,
         on_first_use: Some(false),
         durable: None,
@@ -220,8 +223,9 @@ pub(crate) async fn open_one(url: &StoreUrl, may_begin: bool) -> anyhow::Result<
 /// How the configuration has stores opened.
 fn opening(config: &Config, purpose: Purpose) -> Opening {
     Opening {
-        may_begin: !matches!(purpose, Purpose::LookingInto | Purpose::Examining),
-        makes_tables: purpose != Purpose::Examining,
+        may_begin: matches!(purpose, Purpose::Serving | Purpose::Command),
+        makes_tables: !matches!(purpose, Purpose::Examining | Purpose::Listing),
+        only_looks: purpose == Purpose::Listing,
         tags_max: config.tags_max,
         on_first_use: config.create_tags_is_said.then_some(config.create_tags),
         durable: None,

@@ -583,7 +583,6 @@ fn many_tags_are_imported_together_and_summed_up() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Between the end there and the beginning here: the tags are in neither store, and each repetition says so.
 /// The same database by another name of its server.
 fn by_name(url: &str) -> anyhow::Result<String> {
     ensure!(url.contains("127.0.0.1"), "{url}");
@@ -633,6 +632,7 @@ fn an_import_from_the_store_itself_by_another_name_ends_no_tag() -> anyhow::Resu
     Ok(())
 }
 
+/// Between the end there and the beginning here: the tags are in neither store, and each repetition says so.
 #[test]
 fn an_import_that_broke_off_is_told_of_whenever_it_is_repeated() -> anyhow::Result<()> {
     let mariadb = MariaDb::shared()?;

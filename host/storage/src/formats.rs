@@ -34,9 +34,14 @@ impl FormatOwner<'_> {
     /// The command that compares the configured format with the bound one, for people to copy.
     #[must_use]
     pub fn command(self) -> String {
+        self.command_with("")
+    }
+
+    /// The same with more flags, each behind a space. A name that begins with a hyphen is none.
+    pub(crate) fn command_with(self, flags: &str) -> String {
         match self {
-            Self::Tag(tag) => format!("unalike tags format {}", ShellWord(tag)),
-            Self::Snowflake(name) => format!("unalike tags format {} --snowflake", ShellWord(name)),
+            Self::Tag(tag) => format!("unalike tags format{flags} -- {}", ShellWord(tag)),
+            Self::Snowflake(name) => format!("unalike tags format --snowflake{flags} -- {}", ShellWord(name)),
         }
     }
 }

@@ -474,8 +474,8 @@ impl SegmentStore for StripedStore {
             FormatBinding::Always(number) => FormatBinding::Always(number),
             _ if bound.any(|other| Some(other) != first) => {
                 return Err(StoreError::refused(format!(
-                    "the stripes have different formats of {owner}: bind one in all of them (`{} --accept`)",
-                    owner.command()
+                    "the stripes have different formats of {owner}: bind one in all of them (`{}`)",
+                    owner.command_with(" --accept")
                 )));
             }
             FormatBinding::First(number) if first.is_none() => FormatBinding::First(number),

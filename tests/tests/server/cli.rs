@@ -236,7 +236,12 @@ fn tags_are_created_listed_changed_and_raised() {
         1,
         &["1000000001", "--yes"],
     );
-    fails(at, &["tags", "raise", "nobody", "5"], 1, &["nobody", "unknown"]);
+    // After a loss, an id would create it from its first number on.
+    let refused = fails(at, &["tags", "raise", "nobody", "5000"], 1, &["nobody", "unknown"]);
+    assert!(!refused.stderr.contains("by taking an id"), "{refused:?}");
+    assert_eq!(paste(at, refused.stderr.split('`').nth(1).unwrap()).code, Some(0));
+    assert_eq!(ok(at, &["next", "nobody"]), "5000\n");
+    fails(at, &["tags", "raise", "strict", "5000", "--sub", "nobody"], 1, &["nobody", "throw", "then raise it"]);
     fails(at, &["tags", "raise", "invoice", "0"], 2, &["<NEXT>", "1 to 2^63 - 1"]);
     fails(at, &["tags", "raise", "invoice", "9223372036854775808"], 2, &["<NEXT>", "1 to 2^63 - 1"]);
 }
@@ -841,6 +846,20 @@ fn a_command_that_is_printed_runs_nothing_but_itself() {
     assert_eq!(words_of(at, create), ["tags", "create", "--", "default"]);
     assert_eq!(paste(at, create).code, Some(0));
     assert!(!at.join("pwned").exists());
+
+    // Nor is a name a flag.
+    let next = |template: &str| {
+        std::fs::write(at.join("formats.toml"), format!("[tags.\"--accept\"]\ntemplate = \"{template}\"\n")).unwrap();
+        run(at, ["--config", "formats.toml", "next", "--", "--accept"]).unwrap()
+    };
+    assert_eq!(next("A{id}").stdout, "A1\n");
+    let refused = next("{id}A");
+    assert!(refused.code == Some(1) && refused.stderr.contains("is bound to another format"), "{refused:?}");
+    let compare = refused.stderr.split('`').nth(1).unwrap();
+    assert_eq!(words_of(at, compare), ["tags", "format", "--", "--accept"]);
+    let refused = fails(at, &["tags", "raise", "--", "--start", "5000"], 1, &["is unknown"]);
+    let create = refused.stderr.split('`').nth(1).unwrap();
+    assert_eq!(words_of(at, create), ["tags", "create", "--start", "5000", "--", "--start"]);
 }
 
 #[test]

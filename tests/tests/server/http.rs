@@ -192,6 +192,9 @@ fn tags_are_created_listed_changed_and_raised() -> anyhow::Result<()> {
     for change in [json!({}), json!({ "raise_to": 5 }), json!({ "step": { "policy": "fixed", "step": 1 } })] {
         let answer = client.send_json("PATCH", "/v1/tags/nobody", &change)?;
         assert_problem(&answer, 404, "tag-unknown", "tag", &json!("nobody"));
+        // After a loss, an id would begin the tag at its first number.
+        let begins = answer.body.contains("unalike tags create --start 5 -- 'nobody'");
+        assert_eq!(begins, change["raise_to"] == 5, "{answer:?}");
     }
     assert_problem(&client.get("/v1/tags/nobody")?, 404, "tag-unknown", "tag", &json!("nobody"));
     Ok(())

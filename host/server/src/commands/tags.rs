@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use unalike::settings::Secrets;
 use unalike::storage::{
     Ceiling, FormatLook, FormatOwner, FormatPart, Mode, SegmentStore, StoreError, TagOptions, TagRecord,
@@ -17,7 +17,7 @@ use crate::config::Config;
 use crate::config::channels::ChannelConfig;
 use crate::config::names::{plain_tag, stored_name};
 use crate::service::stores::{Purpose, Stores};
-use crate::service::tags::{change_tag, check_raise_of, reached, unchanged};
+use crate::service::tags::{change_tag, check_raise_of, instead_of_raise, reached, unchanged};
 
 /// `unalike tags`
 pub(crate) async fn tags(config: Config, command: TagsCommand) -> anyhow::Result<()> {
@@ -90,7 +90,10 @@ async fn run(stores: &Stores, command: TagsCommand) -> anyhow::Result<()> {
         }
         TagsCommand::Raise { tag, next, sub, yes } => {
             let name = stored_name(&tag, sub.as_deref())?;
-            let before = reached(store, &name).await?;
+            let before = match reached(store, &name).await {
+                Err(StoreError::TagUnknown { .. }) => bail!("{}", instead_of_raise(&name, next)),
+                reached => reached?,
+            };
             let checked = check_raise_of::<anyhow::Error>(store, &name, next, yes).await;
             checked.context("nothing was changed; add --yes, if it is meant")?;
             let raised = store.raise_tag(&name, next).await?;

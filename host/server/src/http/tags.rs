@@ -16,9 +16,9 @@ use super::query::{Parameters, invalid};
 use crate::config::names::stored_name;
 use crate::http::tag_json::{NewTag, TagChange, TagCreate, TagJson};
 use crate::service::Service;
-use crate::service::problem::Problem;
+use crate::service::problem::{Kind, Problem};
 use crate::service::tags::change_tag;
-use crate::service::tags::{check_raise_of, reached, unchanged};
+use crate::service::tags::{check_raise_of, instead_of_raise, reached, unchanged};
 
 /// How many tags one page has at most, and when nothing is asked: a page is read into memory.
 const LIMIT_MAX: u32 = 1_000;
@@ -99,11 +99,16 @@ pub(super) async fn change(
 ) -> Result<Json<TagJson>, Problem> {
     let tag = stored_name(&tag, sub_of(&uri)?.as_deref())?;
     let store = service.store();
+    let explained = |problem: Problem| match body.raise_to {
+        Some(next) if problem.kind() == Kind::TagUnknown => problem.saying(instead_of_raise(&tag, next.0)),
+        _ => problem,
+    };
     if let Some(next) = body.raise_to {
         validate_raise(&tag, next.0)?;
-        check_raise_of::<Problem>(store, &tag, next.0, body.confirm == Some(true)).await?;
+        let checked = check_raise_of::<Problem>(store, &tag, next.0, body.confirm == Some(true)).await;
+        checked.map_err(explained)?;
     }
-    let before = reached(store, &tag).await?;
+    let before = reached(store, &tag).await.map_err(|error| explained(error.into()))?;
     // The raise first: if it is refused, nothing has changed.
     let raised = match body.raise_to {
         Some(next) => Some(store.raise_tag(&tag, next.0).await?),

@@ -285,6 +285,11 @@ impl Problem {
         Self { kind, detail: detail.into(), members: Map::new(), retry_after_ms: None }
     }
 
+    /// The same in other words.
+    pub(crate) fn saying(self, detail: impl Into<String>) -> Self {
+        Self { detail: detail.into(), ..self }
+    }
+
     /// Its kind.
     pub(crate) fn kind(&self) -> Kind {
         self.kind

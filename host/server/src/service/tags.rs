@@ -1,6 +1,6 @@
 //! What changes a tag: a change of its policies, a raise, and what is said where nothing changed.
 
-use unalike::storage::{SegmentStore, StoreError, TagOptions, TagRecord, shown, split_tag};
+use unalike::storage::{SegmentStore, ShellWord, StoreError, TagOptions, TagRecord, shown, split_tag};
 use unalike::{ID_MAX, RefillPolicy, StepPolicy};
 
 /// A raise by more numbers than this is asked for twice: nobody ever gets them, and no raise is taken back.
@@ -48,6 +48,22 @@ pub(crate) async fn reached(store: &dyn SegmentStore, name: &str) -> Result<TagR
         record.watermark = ceiling.last;
     }
     Ok(record)
+}
+
+/// What to do where a tag that is to be raised is not there. An id that is taken would create it too, from its first
+/// number on: after a loss that is one which somebody has.
+pub(crate) fn instead_of_raise(name: &str, next: u64) -> String {
+    match split_tag(name) {
+        (tag, None) => format!(
+            "the tag {tag:?} is unknown, so there is nothing to raise: create it from there on, with \
+             `unalike tags create --start {next} -- {}`",
+            ShellWord(tag)
+        ),
+        (tag, Some(sub)) => format!(
+            "the tag {tag:?} has no sub-key {sub:?}, so there is nothing to raise: take an id of it, which creates it, and \
+             throw that id away; then raise it"
+        ),
+    }
 }
 
 /// Why a change of a tag changed nothing, if it did not: `before` is the tag as it was, and `next` what it was raised

@@ -565,6 +565,24 @@ impl Config {
         Ok(())
     }
 
+    /// Whether ids of each snowflake that is configured can be issued already.
+    ///
+    /// # Errors
+    /// Names the first of which there are none yet, and says from when on there are.
+    pub(crate) fn check_begins(&self, now_ms: u64) -> anyhow::Result<()> {
+        for (name, options) in self.snowflakes()? {
+            // The one that is there unasked has an epoch that is past: where the clock is before it, others go on.
+            let begins_ms = if self.names_snowflake(&name) { options.layout.tick_start_ms(1) } else { 0 };
+            ensure!(
+                begins_ms <= now_ms,
+                "the configuration's snowflake {name:?} gives no ids before {}: choose an earlier epoch for its layout, or set \
+                 the clock if it is wrong",
+                rfc3339(begins_ms)
+            );
+        }
+        Ok(())
+    }
+
     /// What is checked before a server starts, besides the settings themselves: tokens, secrets, names and places.
     /// Nothing is made.
     ///
@@ -736,7 +754,9 @@ pub(crate) fn default_text() -> anyhow::Result<String> {
 pub(crate) fn effective_text(common: &CommonArguments, serve: &ServeArguments) -> anyhow::Result<String> {
     let config = Config::load(common, Some(serve))?;
     let Checked { tokens, tls } = config.check()?;
-    config.check_ends(SystemClock.now_ms())?;
+    let now_ms = SystemClock.now_ms();
+    config.check_ends(now_ms)?;
+    config.check_begins(now_ms)?;
     let file: toml::Table = match &common.config {
         Some(path) => toml::from_str(&read(path)?).context("the configuration file has changed")?,
         None => toml::Table::new(),

@@ -423,6 +423,10 @@ fn config_check_refuses_what_the_server_does_not_start_with_in_the_same_words() 
         ("tokens = 5", &["tokens", "a text in quotes"]),
         ("[keys.1]\nsecret_file = \"missing\"\n[tags.a]\nkeys = [1]\nbits = 40", &["missing"]),
         ("[snowflakes.web]\nlayout = \"twiter\"", &["\"twiter\"", "did you mean twitter?"]),
+        (
+            "[snowflakes.late]\nlayout = \"41/10/12 epoch 2090-01-01\"",
+            &["\"late\" gives no ids before 2090-01-01T00:00:00.001Z", "an earlier epoch"],
+        ),
         ("leases = \"zookeeper://zk/u?leaf-path=/x\"", &["--leases", "leaf-path goes with leaf= or leaf-stopped="]),
         ("store = \"mysql://db/ids\"", &["names no user", "mysql://USER@HOST/DATABASE"]),
         ("store = \"http://ids.example\"", &["\"http://ids.example\"", "for programs only"]),
@@ -533,6 +537,10 @@ fn a_year_is_no_number_of_milliseconds() {
         ok(directory.path(), &["layouts", "show", &show(epoch)]);
     }
     fails(directory.path(), &["layouts", "show", "41/10/12"], 1, &["cannot be read", "the epoch is missing"]);
+    // One that is yet to come is said.
+    let said = |epoch: &str| ok(directory.path(), &["layouts", "show", &show(epoch)]);
+    assert!(said("2090-01-01").contains("no id is issued before 2090-01-01T00:00:00.001Z"), "{}", said("2090-01-01"));
+    assert!(!said("2024-01-01").contains("no id is issued"), "{}", said("2024-01-01"));
 }
 
 #[test]

@@ -172,7 +172,8 @@ fn show(named: &Named, spread: Option<Spread>) -> anyhow::Result<()> {
         line("tick", format!("{} ms", scheme.tick_ms()))?;
     }
     if let Some(layout) = layout {
-        let figures = figures(named, SystemClock.now_ms());
+        let now_ms = SystemClock.now_ms();
+        let figures = figures(named, now_ms);
         let (rate, workers) = (figures.ids_per_second.unwrap_or_default(), figures.workers.unwrap_or_default());
         let in_all = u128::from(rate) * u128::from(workers);
         line("rate", format!("{rate} ids/s per worker, {in_all} in all"))?;
@@ -186,6 +187,10 @@ fn show(named: &Named, spread: Option<Spread>) -> anyhow::Result<()> {
         )?;
         if let Some(spread) = spread {
             line("spread", cost(&layout, spread)?)?;
+        }
+        let begins_ms = layout.tick_start_ms(1);
+        if now_ms < begins_ms {
+            line("WARNING", format!("no id is issued before {}: its epoch is yet to come", rfc3339(begins_ms)))?;
         }
         let ends = figures.ends.unwrap_or_default();
         if figures.ended {

@@ -61,11 +61,14 @@ pub(crate) async fn serve(config: Config, command: ServeCommand) -> anyhow::Resu
     // The signals first, so that none is missed, and tokens, component and address before the store, so that a mistake
     // creates no file.
     let mut ends = Ends::watch()?;
+    let now_ms = SystemClock.now_ms();
     // The others go on.
-    if let Err(error) = config.check_ends(SystemClock.now_ms()) {
+    if let Err(error) = config.check_ends(now_ms) {
         tracing::error!("{error}");
     }
     let Checked { tokens, tls } = config.check()?;
+    // A layout that begins later is a slip, and nobody uses it yet.
+    config.check_begins(now_ms)?;
     let tls = tls.map(Arc::new);
     #[cfg(feature = "component")]
     anyhow::ensure!(

@@ -18,7 +18,7 @@ pub(crate) mod tokens;
 pub(crate) mod worker;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::{Display, Write};
+use std::fmt::Write;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
@@ -399,37 +399,47 @@ impl Config {
     }
 
     fn validate(&self) -> anyhow::Result<()> {
-        within("wait_max_ms", self.wait_max_ms, 1..=600_000)?;
+        for (key, value, range) in self.numbers() {
+            ensure!(range.contains(&value), "{key} is {value}, it must be {} to {}", range.start(), range.end());
+        }
         ensure!(
             self.tags_max > 0,
             "tags_max is 0, it must be 1 at least: create_tags = false keeps requests from creating tags"
         );
-        within("count_max", self.count_max, 1..=1_000_000)?;
-        within("sequence_idle_ms", self.sequence_idle_ms, 1_000..=31 * 86_400_000)?;
-        within("segment_count_max", self.segment_count_max, 1..=SEGMENT_COUNT_MAX)?;
-        within("body_max_bytes", self.body_max_bytes, 1..=1024 * 1024)?;
-        within("url_max_bytes", self.url_max_bytes, 256..=65_534)?;
-        within("head_max_bytes", self.head_max_bytes, 1_024..=1024 * 1024)?;
-        within("headers_max", self.headers_max, 1..=1_000)?;
-        within("connections_max", self.connections_max, 1..=1_000_000)?;
-        within("head_timeout_ms", self.head_timeout_ms, 100..=600_000)?;
-        within("idle_timeout_ms", self.idle_timeout_ms, 100..=3_600_000)?;
-        within("request_timeout_ms", self.request_timeout_ms, 1..=600_000)?;
-        within("drain_ms", self.drain_ms, 0..=600_000)?;
-        within("shutdown_timeout_ms", self.shutdown_timeout_ms, 0..=600_000)?;
-        within("metrics_tags_max", self.metrics_tags_max, 0..=100_000)?;
         self.validate_doors()?;
         self.tls_files()?;
         if let Some(filter) = &self.log {
             log::filter(filter)?;
         }
-        within("lease_skew_max_ms", self.lease_skew_max_ms, 0..=3_600_000)?;
         self.stores().validate()?;
         self.layouts()?;
         self.declared()?;
         self.formats(&Secrets::unread(&self.keys)?)?;
         self.validate_leases()?;
         Ok(())
+    }
+
+    /// Settings that are numbers, and what each may be.
+    fn numbers(&self) -> Vec<(&'static str, u64, RangeInclusive<u64>)> {
+        let wide = |value: usize| u64::try_from(value).unwrap_or(u64::MAX);
+        vec![
+            ("wait_max_ms", self.wait_max_ms, 1..=600_000),
+            ("count_max", self.count_max.into(), 1..=1_000_000),
+            ("sequence_idle_ms", self.sequence_idle_ms, 1_000..=31 * 86_400_000),
+            ("segment_count_max", self.segment_count_max, 1..=SEGMENT_COUNT_MAX),
+            ("body_max_bytes", wide(self.body_max_bytes), 1..=1024 * 1024),
+            ("url_max_bytes", wide(self.url_max_bytes), 256..=65_534),
+            ("head_max_bytes", wide(self.head_max_bytes), 1_024..=1024 * 1024),
+            ("headers_max", wide(self.headers_max), 1..=1_000),
+            ("connections_max", wide(self.connections_max), 1..=1_000_000),
+            ("head_timeout_ms", self.head_timeout_ms, 100..=600_000),
+            ("idle_timeout_ms", self.idle_timeout_ms, 100..=3_600_000),
+            ("request_timeout_ms", self.request_timeout_ms, 1..=600_000),
+            ("drain_ms", self.drain_ms, 0..=600_000),
+            ("shutdown_timeout_ms", self.shutdown_timeout_ms, 0..=600_000),
+            ("metrics_tags_max", wide(self.metrics_tags_max), 0..=100_000),
+            ("lease_skew_max_ms", self.lease_skew_max_ms, 0..=3_600_000),
+        ]
     }
 
     /// The services whose paths there are too, each once.
@@ -869,6 +879,12 @@ fn describe(error: &figment::Error) -> String {
         let place = if place.is_empty() { place } else { format!("{place}: ") };
         return format!("{place}unknown key {key}: {}", suggestion(key, known));
     }
+    // What a key may be is the same, whatever is in its place.
+    let numbers = Config::default().numbers();
+    let must_be = |expected: &str| match numbers.iter().find(|(key, ..)| *key == path) {
+        Some((.., range)) => format!("a whole number from {} to {}, without quotes", range.start(), range.end()),
+        None => in_words(expected).to_owned(),
+    };
     let what = match &error.kind {
         Kind::UnknownVariant(word, known) => match likeliest(word, known) {
             Some(meant) => format!("{word:?} is unknown: did you mean {meant}? It is one of {}", known.join(", ")),
@@ -877,13 +893,9 @@ fn describe(error: &figment::Error) -> String {
         Kind::InvalidType(Actual::Str(text), expected) if *expected == "a sequence" => {
             format!("it is the string {text:?}, and must be a list: [{text:?}]")
         }
-        Kind::InvalidType(found, expected) => {
+        Kind::InvalidType(found, expected) | Kind::InvalidValue(found, expected) => {
             let found = found.to_string().replace("unsigned int ", "number ").replace("signed int ", "number ");
-            format!("it is the {found}, and must be {}", in_words(expected))
-        }
-        Kind::InvalidValue(found, expected) => {
-            let found = found.to_string().replace("unsigned int ", "number ").replace("signed int ", "number ");
-            format!("it is the {found}, and must be {}", in_words(expected))
+            format!("it is the {found}, and must be {}", must_be(expected))
         }
         Kind::MissingField(field) => format!("the key {field} is missing: add it"),
         kind => kind.to_string(),
@@ -913,11 +925,6 @@ fn suggestion(key: &str, known: &[&str]) -> String {
         Some(meant) => format!("did you mean {meant}?"),
         None => format!("the keys are {}", known.join(", ")),
     }
-}
-
-fn within<T: PartialOrd + Display>(key: &str, value: T, range: RangeInclusive<T>) -> anyhow::Result<()> {
-    ensure!(range.contains(&value), "{key} is {value}, it must be {} to {}", range.start(), range.end());
-    Ok(())
 }
 
 #[cfg(test)]

@@ -289,8 +289,8 @@ impl Service {
         }
     }
 
-    /// Waits for ids of a snowflake, unless it is known to give none now because of the store of its leases: then they are
-    /// there at once, or not at all. If it gives none, it is known at once that the server is not ready.
+    /// Waits for ids of a snowflake, unless it is known to give none now because of the store of its leases: then they
+    /// are there at once, or not at all. If it gives none, it is known at once that the server is not ready.
     pub(crate) async fn of_snowflake<T>(
         &self,
         snowflake: &Snowflake,

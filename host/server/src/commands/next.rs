@@ -74,8 +74,8 @@ struct Doubtful {
 }
 
 impl Doubtful {
-    /// A name that is only a snowflake's is doubtful where a tag is meant, which would give 1; and so is one with a space
-    /// at an end.
+    /// A name that is only a snowflake's is doubtful where a tag is meant, which would give 1; and so is one with a
+    /// space at an end.
     fn of(config: &Config, owner: Owner<'_>) -> anyhow::Result<Option<Self>> {
         let Owner::Tag { name, sub } = owner else { return Ok(None) };
         // A tag that the configuration declares is what it says there, also a snowflake.

@@ -106,8 +106,8 @@ impl Flakes {
         stop_of(&self.lock(), snowflake)
     }
 
-    /// Why this one is known to give nothing, where its store said why: whoever waits for that would wait in vain. A wait
-    /// for a clock, or for a store that has not failed, may be worth it.
+    /// Why this one is known to give nothing, where its store said why: whoever waits for that would wait in vain. A
+    /// wait for a clock, or for a store that has not failed, may be worth it.
     pub(crate) fn outage(&self, snowflake: &Snowflake) -> Option<Error> {
         let Stop { error, .. } = self.stop(snowflake)?;
         let is_said = matches!(

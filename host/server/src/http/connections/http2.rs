@@ -275,8 +275,8 @@ impl Drop for Leaving {
     }
 }
 
-/// A body that is given out in pieces. hyper asks for the next one when the client has taken the one before, which is how
-/// it is known that the client takes them.
+/// A body that is given out in pieces. hyper asks for the next one when the client has taken the one before, which is
+/// how it is known that the client takes them.
 struct Answer {
     body: Body,
     rest: Bytes,

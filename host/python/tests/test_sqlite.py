@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import json
 import os
 import subprocess
 import sys
@@ -648,3 +650,233 @@ def test_a_child_that_ends_closes_nothing_of_its_parent(path: Path) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code, str(path)], check=True, capture_output=True, text=True)
     assert done.stdout == "2\n"
+
+
+def closed(end: str) -> None:
+    """Closes the descriptors of this process whose files end so; as the number is free then, another file gets it."""
+    for number in os.listdir("/proc/self/fd"):
+        try:
+            target = os.readlink(f"/proc/self/fd/{number}")
+        except OSError:
+            continue
+        if target.endswith(end):
+            os.close(int(number))
+
+
+def replaced() -> None:
+    for number in os.listdir("/proc/self/fd"):
+        try:
+            target = os.readlink(f"/proc/self/fd/{number}")
+        except OSError:
+            continue
+        if "/ids.sqlite" in target:
+            other = os.open("/dev/null", os.O_RDWR)
+            os.dup2(other, int(number))
+            os.close(other)
+
+
+CLOSINGS = {
+    "ids.sqlite": lambda: closed("/ids.sqlite"),
+    "ids.sqlite-wal": lambda: closed("/ids.sqlite-wal"),
+    "ids.sqlite-shm": lambda: closed("/ids.sqlite-shm"),
+    "replaced": replaced,
+}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it looks at /proc")
+@pytest.mark.parametrize("what", CLOSINGS)
+def test_a_child_that_closed_what_it_inherited_is_granted_nothing(path: Path, store: SqliteStore, what: str) -> None:
+    store.allocate("order", 1, 0)
+
+    def work() -> object:
+        CLOSINGS[what]()
+        said = [refusal("refused", store.allocate, "order", 1, 0), refusal("refused", SqliteStore, path)]
+        # Its own children have no more.
+        said.append(in_child(lambda: refusal("refused", store.allocate, "order", 1, 0)))
+        return all("ids.sqlite" in each and "before the fork (SqliteStore.close)" in each for each in said) or said
+
+    assert in_child(work) == "True"
+    assert in_child(lambda: store.allocate("order", 1, 0).start) == "2"
+    assert store.allocate("order", 1, 0).start == 3
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it looks at /proc")
+@pytest.mark.parametrize("what", CLOSINGS)
+def test_a_process_that_closed_its_own_descriptors_is_granted_nothing(path: Path, what: str) -> None:
+    if what == "ids.sqlite-wal":
+        pytest.skip("no lock is on it")
+
+    def work() -> object:
+        store = SqliteStore(path)
+        store.allocate("order", 1, 0)
+        CLOSINGS[what]()
+        said = [refusal("refused", store.allocate, "order", 1, 0), refusal("refused", SqliteStore, path)]
+        said.append(in_child(lambda: refusal("refused", store.allocate, "order", 1, 0)))
+        # Descriptors of these numbers are not SQLite's any more.
+        numbers = [os.open("/dev/null", os.O_RDONLY) for _ in range(20)]
+        store.close()
+        assert all(os.fstat(number) for number in numbers)
+        said.append(refusal("refused", SqliteStore, path))
+        return all("locks" in each for each in said) or said
+
+    assert in_child(work) == "True"
+    assert next_ids(path, "order", 1) == [2]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it looks at /proc")
+def test_a_child_that_closes_its_descriptors_later(store: SqliteStore) -> None:
+    def work() -> object:
+        granted = store.allocate("order", 1, 0).start
+        os.closerange(3, max(map(int, os.listdir("/proc/self/fd"))) + 1)
+        said = refusal("refused", store.allocate, "order", 1, 0)
+        return "locks of this process are gone" in said and granted
+
+    # The pipe for the answer has a number below.
+    def keeping_the_pipe() -> object:
+        read, write = os.pipe()
+        if os.fork() == 0:
+            os.dup2(write, 2)
+            answer = work()
+            os.write(2, repr(answer).encode())
+            os._exit(0)
+        os.close(write)
+        return os.read(read, 100).decode()
+
+    assert in_child(keeping_the_pipe) == "'1'"
+    assert store.allocate("order", 1, 0).start == 2
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it looks at /proc")
+def test_code_that_reads_a_file_of_the_store_drops_the_locks(path: Path) -> None:
+    for end in ("", "-shm"):
+
+        def work() -> object:
+            store = SqliteStore(path)
+            start = store.allocate("order", 1, 0).start
+            Path(f"{path}{end}").read_bytes()
+            return refusal("refused", store.allocate, "order", 1, 0).partition(":")[0], start
+
+        assert in_child(work) == repr((f"{path}{end}", 1 if end == "" else 2))
+
+
+DAEMON = """
+import ctypes, os, sys
+from unalike.sqlite import SqliteStore
+from unalike.store import StoreError
+path, how, ready, told = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+store = SqliteStore(path)
+store.allocate("order", 1, 0)
+libc = ctypes.PyDLL(None)
+if how == "daemon":
+    libc.daemon(1, 1)
+elif libc._Fork():
+    os._exit(0)
+os.write(ready, b"1")
+os.read(told, 1)
+said = []
+for ask in (lambda: store.allocate("order", 1, 0), lambda: SqliteStore(path)):
+    try:
+        said.append(repr(ask()))
+    except StoreError as error:
+        said.append(f"{error.kind} {error}")
+os.write(ready, "\\n".join(said).encode())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the process id is all that tells")
+@pytest.mark.parametrize("how", ["daemon", "_Fork"])
+def test_a_fork_that_python_does_not_hear_of(path: Path, how: str) -> None:
+    read, ready = os.pipe()
+    told, tell = os.pipe()
+    command = [sys.executable, "-c", DAEMON, str(path), how, str(ready), str(told)]
+    subprocess.run(command, check=True, pass_fds=(ready, told))
+    os.close(ready)
+    assert os.read(read, 1) == b"1"
+    # The parent is gone, and its locks with it: whoever comes now begins the log and its index anew.
+    assert next_ids(path, "order", 2) == [2, 3]
+    os.close(tell)
+    said = b""
+    while part := os.read(read, 65_536):
+        said += part
+    for line in said.decode().splitlines():
+        assert line.startswith("refused ") and "daemon(3)" in line, said
+    assert len(said.decode().splitlines()) == 2, "the child crashed"
+    assert next_ids(path, "order", 1) == [4]
+
+
+COPIES = """
+import ctypes, json, os, shutil, sys
+from unalike.sqlite import SqliteStore
+from unalike.store import StoreError
+path, how = sys.argv[1:]
+lib = next(line.split()[-1] for line in open("/proc/self/maps") if "libsqlite3" in line)
+shutil.copy(lib, path + ".so")
+other, handle = ctypes.CDLL(path + ".so"), ctypes.c_void_p()
+SqliteStore(path).close()
+
+def by_other(sql):
+    return other.sqlite3_exec(handle, sql.encode(), None, None, None)
+
+def ask(work):
+    try:
+        return work() and "granted"
+    except StoreError as error:
+        return f"{error.kind} {error}"
+
+store = None if how == "second" else SqliteStore(path)
+said = [ask(lambda: store.allocate("order", 1, 0)) if store else ""]
+assert other.sqlite3_open(path.encode(), ctypes.byref(handle)) == 0
+assert by_other("SELECT * FROM tag") == 0
+if how == "closed":
+    other.sqlite3_close(handle)
+for _ in range(2):
+    said.append(ask(lambda: store.allocate("order", 1, 0) if store else SqliteStore(path)))
+if how == "second":
+    assert by_other("SELECT * FROM tag") == 0
+    other.sqlite3_close(handle)
+    said.append(ask(lambda: SqliteStore(path).allocate("order", 1, 0)))
+print(json.dumps(said))
+"""
+
+
+def uses_a_library_of_the_system() -> bool:
+    return sys.platform == "linux" and "/libsqlite3.so" in Path("/proc/self/maps").read_text()
+
+
+@pytest.mark.skipif(not uses_a_library_of_the_system(), reason="it copies the library, and Python's is built in")
+@pytest.mark.parametrize("how", ["open", "closed", "second"])
+def test_two_copies_of_sqlite_in_one_process(path: Path, how: str) -> None:
+    command = [sys.executable, "-c", COPIES, str(path), how]
+    said = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+    assert all(line.startswith("refused ") and "copy of SQLite" in line for line in said[1:3]), said
+    assert [said[0], *said[3:]] == (["", "granted"] if how == "second" else ["granted"])
+
+
+@pytest.mark.skipif(not hasattr(os, "memfd_create"), reason="no other mark is known")
+def test_another_copy_of_the_library_is_told(path: Path) -> None:
+    folder = os.stat(path.parent)
+    name = f"unalike-sqlite-{os.getpid()}-{folder.st_dev:x}-{folder.st_ino:x}-{path.name}-"
+    # As the Rust library marks, which looks for ours in the same way.
+    other = os.memfd_create(f"{name}abcdef")
+    assert "copy of SQLite" in refusal("refused", SqliteStore, path)
+    assert not path.exists()
+    os.close(other)
+
+    def marks() -> list[str]:
+        links = (Path("/proc/self/fd") / number for number in os.listdir("/proc/self/fd"))
+        return [target for link in links if link.is_symlink() and name in (target := os.readlink(link))]
+
+    first, second = SqliteStore(path), SqliteStore(path)
+    first.close()
+    assert len(marks()) == 1 and marks()[0].startswith("/memfd:")
+    second.close()
+    assert not marks()
+
+
+def test_a_store_that_was_dropped_is_opened_again(path: Path) -> None:
+    for number in range(1, 4):
+        assert SqliteStore(path).allocate("order", 1, 0).start == number
+        gc.collect()
+    assert not sqlite_file._dropped or len(sqlite_file._dropped) == 1
+    SqliteStore(path).close()
+    assert not any(held.count > 1 for held in sqlite_file._held.values())

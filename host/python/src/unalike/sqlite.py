@@ -40,7 +40,8 @@ from .lease_rules import (
     workers_exhausted,
     workers_of,
 )
-from .sqlite_file import SQL, Arguments, File, Opened, Reader, blob, damaged, number, text
+from .sqlite_file import SQL, Arguments, Opened, Reader, blob, damaged, number, text
+from .sqlite_locks import File
 from .sqlite_path import BUSY_TIMEOUT_MAX_MS, read_path
 from .store import (
     ID_MAX,
@@ -87,7 +88,8 @@ class SqliteStore:
     """Segments and leases in one SQLite file, for any number of threads, and for all processes of a machine.
 
     One process writes at a time, and the others wait for it up to the busy timeout. A child of a fork opens connections
-    of its own, and neither uses nor closes those that it inherits.
+    of its own, and neither uses nor closes those that it inherits. It is refused if it has closed their descriptors, as
+    a daemon does, and if Python did not hear of the fork.
 
     Raising, ending, importing and resizing stay with the ``unalike`` command. A store that is a stripe of a set is
     refused: use it through the ``unalike`` server.

@@ -7,12 +7,14 @@ comes later opens these, and what was committed before the look is in them. The 
 is closed, so the log (``-wal``) and its index (``-shm``) stay the same files, and another one under either name is an
 operator's doing.
 
-The file is opened by no means but SQLite's: closing a file drops all locks that this process holds on it.
+The file is opened by no means but SQLite's: closing a file drops all locks that this process holds on it. Whether some
+other code did that is looked at, too (``sqlite_locks``).
 
 A child of a fork inherits SQLite's memory, which says that this process holds the locks by which others see that the
-file is in use: they are the parent's, and go with it. So a child takes them itself before it opens the file
-(:func:`_adopt`), and a fork waits until no thread is inside SQLite, whose mutexes a child could otherwise find taken
-for ever.
+file is in use: they are the parent's, and go with it. It also says which descriptors are the file's. So a child first
+looks whether it still has these, and takes the locks itself before it opens the file (:func:`_adopt`). A fork waits
+until no thread is inside SQLite, whose mutexes a child could otherwise find taken for ever. After a fork that Python
+does not hear of, no file that was open is used.
 """
 
 from __future__ import annotations
@@ -23,14 +25,16 @@ import sqlite3
 import stat
 import threading
 import time
-from contextlib import contextmanager
+from collections import deque
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import MappingProxyType
-from typing import Final, Iterator, Mapping, NamedTuple, Optional, Sequence, Union
+from typing import BinaryIO, Final, Iterator, Mapping, NamedTuple, Optional, Sequence, Union
 
 from . import _process
 from ._requests import Signal
 from .lease_rules import ClockSteps, Expiry
+from .sqlite_locks import IN_USE_LOCKS, Descriptors, File, Mark, Watch, descriptors, file_of, open_twice
 from .store import StoreError, StoreErrorKind
 
 APPLICATION_ID: Final = 0x756E_616C
@@ -73,13 +77,6 @@ class Reader:
     def rows(self, sql: str, args: Arguments = ()) -> list[sqlite3.Row]:
         rows: list[sqlite3.Row] = self._connection.execute(sql, args).fetchall()
         return rows
-
-
-class File(NamedTuple):
-    """What tells a file from any other, whatever its name."""
-
-    device: int
-    inode: int
 
 
 class _Gate:
@@ -143,26 +140,178 @@ class _Gate:
 _GATE = _Gate()
 
 
-_held: Final[dict[File, tuple[int, tuple[File, ...]]]] = {}
-"""The files that this process has open, by the first of each store: how often, and all of them."""
-_inherited: Final[dict[File, tuple[File, ...]]] = {}
-"""Those that its parents had open when they forked."""
-_adopted: Final[list[object]] = []
-"""Files that stay open as long as this process lives: closing one would drop the locks."""
+class _Held:
+    """The files of a store that this process has open."""
+
+    def __init__(self, files: tuple[File, ...], watch: Watch) -> None:
+        self.files: Final = files
+        self.watch: Final = watch
+        self.count = 0
+        """How often."""
+
+
+class _Inherited(NamedTuple):
+    """The files of a store that was open when this process was forked."""
+
+    files: tuple[File, ...]
+    descriptors: Optional[Descriptors]
+    """Those of its parent at the fork, which this process has, too. None if they cannot be told."""
+    is_announced: bool
+    """Whether Python heard of the fork."""
+
+
+class _Holding:
+    """What one :class:`Opened` has, until all its connections are closed."""
+
+    def __init__(self, real: str) -> None:
+        self.real: Final = real
+        self.file: Optional[File] = None
+        self.watch: Optional[Watch] = None
+        self.links = 0
+        self.is_over = False
+        self.is_kept = False
+        """SQLite closes nothing any more: that would close files of others, or drop their locks."""
+
+    def may_close(self) -> bool:
+        self.is_kept = self.is_kept or not (self.watch is None or self.watch.is_sound())
+        return not self.is_kept
+
+
+_held: Final[dict[File, _Held]] = {}
+"""What this process has open, by the first file of each store."""
+_marks: Final[dict[str, tuple[int, Optional[Mark]]]] = {}
+"""How often a path is open, or about to be, and what tells others so."""
+_inherited: Final[dict[File, _Inherited]] = {}
+"""What its parents had open when they forked."""
+_adopted: Final[dict[File, list[BinaryIO]]] = {}
+"""Files that stay open as long as this process lives, by the first file of each store: they have its locks."""
+_kept: Final[list[object]] = []
+"""What must not be closed in this process."""
+_lost: Final[dict[str, str]] = {}
+"""Why a path is not opened in this process any more."""
+_dropped: Final[deque[_Holding]] = deque()
+"""What was collected as garbage, at an instant when no lock could be taken."""
+_at_fork: Final[dict[int, dict[File, Optional[Descriptors]]]] = {}
+"""What is open, by the thread that is forking."""
+_owner: Final = [_process.current()]
+"""The process that all of this is of."""
+
+
+def _let_go(holding: _Holding) -> None:
+    """After the last connection was closed, with the lock."""
+    if holding.is_over:
+        return
+    holding.is_over = True
+    held = None if holding.file is None else _held.get(holding.file)
+    if held is not None and holding.file is not None:
+        held.count -= 1
+        if not held.count:
+            del _held[holding.file]
+    count, mark = _marks.pop(holding.real)
+    if count > 1:
+        _marks[holding.real] = (count - 1, mark)
+    elif mark is not None:
+        mark.remove()
+
+
+def _sweep() -> None:
+    while _dropped:
+        _let_go(_dropped.popleft())
+
+
+def _before_fork() -> None:
+    _notice_fork()
+    _GATE.before_fork()
+    if _GATE.held_lock.acquire(timeout=_FORK_WAITS_S):
+        try:
+            _sweep()
+            _at_fork[threading.get_ident()] = {file: held.watch.descriptors() for file, held in _held.items()}
+        finally:
+            _GATE.held_lock.release()
+
+
+def _after_fork_in_parent() -> None:
+    _at_fork.pop(threading.get_ident(), None)
+    _GATE.after_fork()
 
 
 def _in_child() -> None:
+    _begin_as_child(_at_fork.get(threading.get_ident(), {}), is_announced=True)
+
+
+def _notice_fork() -> None:
+    """A fork that Python did not hear of waited for no thread, so SQLite's mutexes may be taken for ever."""
+    if _owner[0] != _process.current():
+        for file, before in list(_inherited.items()):
+            _inherited[file] = before._replace(descriptors=None, is_announced=False)
+        _begin_as_child({}, is_announced=False)
+
+
+def _begin_as_child(seen: Mapping[File, Optional[Descriptors]], is_announced: bool) -> None:
     global _GATE
     # Of the parent's threads only this one is here.
     _GATE = _Gate()
-    _inherited.update((file, files) for file, (_, files) in _held.items())
-    _held.clear()
+    _inherited.update((file, _Inherited(held.files, seen.get(file), is_announced)) for file, held in _held.items())
+    # The locks of its files are the parent's.
+    _kept.extend(_adopted.values())
+    for of_parent in (_held, _marks, _adopted, _at_fork):
+        of_parent.clear()
+    _dropped.clear()
+    _owner[0] = _process.current()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(
-        before=lambda: _GATE.before_fork(), after_in_parent=lambda: _GATE.after_fork(), after_in_child=_in_child
-    )
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_in_child)
+
+
+def _begin(path: str) -> _Holding:
+    """Before SQLite looks at the file.
+
+    :raises StoreError: ``refused`` when another copy of SQLite has it open in this process, or may have.
+    """
+    holding = _Holding(os.path.realpath(path))
+    with _GATE.held_lock:
+        _sweep()
+        if holding.real in _lost:
+            raise StoreError("refused", _lost[holding.real])
+        count, mark = _marks.get(holding.real, (0, None))
+        _marks[holding.real] = (count + 1, mark if count else Mark.of(holding.real))
+    try:
+        if os.path.exists(path):
+            _adopt(path)
+            _look_for_others(path, holding.real)
+    except BaseException:
+        with _GATE.held_lock:
+            _let_go(holding)
+        raise
+    return holding
+
+
+def _look_for_others(path: str, real: str) -> None:
+    """SQLite empties the index when it sees nobody else's lock, and it does not see those of its own process."""
+    index = f"{real}-shm"
+    if os.name == "nt" or not os.path.exists(index):
+        return
+    file = _look_at(path)
+    with _GATE.held_lock:
+        held = _held.get(file)
+        if held is not None:
+            held.watch.check_alone()
+        elif _marks[real][0] == 1:
+            seen = descriptors([_look_at(index)])
+            if seen is not None and set(seen.of) - _known_index(file):
+                raise open_twice(index)
+
+
+def _known_index(file: File) -> frozenset[int]:
+    """The descriptors of the index that are no other copy's."""
+    held, inherited = _held.get(file), _inherited.get(file)
+    if held is not None:
+        return held.watch.index
+    if inherited is None or inherited.descriptors is None:
+        return frozenset()
+    of_parent = (number for number, of in inherited.descriptors.of.items() if of == inherited.files[2])
+    return frozenset((*of_parent, *(adopted.fileno() for adopted in _adopted.get(file, ()))))
 
 
 def _adopt(path: str) -> None:
@@ -172,28 +321,63 @@ def _adopt(path: str) -> None:
     that ends would take the log away, and one that begins would empty the index. They are shared locks, which belong to
     the process, whichever way it opened the file (<https://www.sqlite.org/walformat.html>, section 2.3).
 
-    :raises StoreError: ``refused`` when the log that SQLite remembers is there no more.
+    :raises StoreError: ``refused`` when this process closed descriptors that it inherited, or when the log that SQLite
+        remembers is there no more.
     """
-    inherited = _inherited.get(_look_at(path))
+    file = _look_at(path)
+    inherited = _inherited.get(file)
     if inherited is None:
         return
-    import fcntl
-
     real = os.path.realpath(path)
     paths = (real, f"{real}-wal", f"{real}-shm")
-    for name, start, length in ((paths[0], 0x40000002, 510), (paths[2], 128, 1)):
+    _check_inherited(paths, inherited)
+    with _GATE.held_lock:
+        held = _held.get(file)
+        # Locks that were lost must not look as if they had been there all the time.
+        if held is None:
+            _take_locks(paths, inherited, _adopted.setdefault(file, []))
+        else:
+            held.watch.check_alone()
+    # With the locks, nobody takes them away any more.
+    if not all(os.path.exists(name) for name in paths) or tuple(_look_at(name) for name in paths) != inherited.files:
+        raise _closed_by_parent(path)
+
+
+def _check_inherited(paths: Sequence[str], inherited: _Inherited) -> None:
+    """SQLite would take its locks by the numbers of the descriptors that it remembers, whatever has them now."""
+    path = paths[0]
+    how = "close the store before the fork (SqliteStore.close)"
+    if not inherited.is_announced:
+        what = "by a call that Python does not hear of (such as daemon(3)), so SQLite has none of its locks here"
+        how = f"{how}, use os.fork, or open the store first in the child"
+        raise StoreError("refused", f"{path} was open when this process was forked {what}: {how}")
+    if inherited.descriptors is None:
+        what = "and its parent had lost SQLite's locks, or the system does not list descriptors"
+        raise StoreError("refused", f"{path} was open when this process was forked, {what}: {how}")
+    changed = inherited.descriptors.changed()
+    if changed is not None:
+        name = paths[inherited.files.index(changed)]
+        what = f"and it has closed or replaced a descriptor of {name} since, as daemons do. SQLite's locks need them"
+        how = f"{how}, or open it first after the descriptors were closed"
+        raise StoreError("refused", f"{path} was open when this process was forked, {what}: {how}")
+
+
+def _take_locks(paths: Sequence[str], inherited: _Inherited, adopted: list[BinaryIO]) -> None:
+    import fcntl
+
+    for place, (at, start, length) in enumerate(IN_USE_LOCKS):
+        name = paths[at]
         try:
-            file = open(name, "rb", buffering=0)
-            _adopted.append(file)
-            fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB, length, start)
+            if place == len(adopted):
+                adopted.append(open(name, "rb", buffering=0))
+            if file_of(adopted[place].fileno()) != inherited.files[at]:
+                raise _closed_by_parent(paths[0])
+            fcntl.lockf(adopted[place], fcntl.LOCK_SH | fcntl.LOCK_NB, length, start)
         except FileNotFoundError:
-            raise _closed_by_parent(path) from None
+            raise _closed_by_parent(paths[0]) from None
         except OSError as error:
             what = f"{name} cannot be locked in this child of a fork: another process is just opening or closing it"
             raise StoreError("unavailable", f"{what} ({error})") from error
-    # With the locks, nobody takes them away any more.
-    if not all(os.path.exists(name) for name in paths) or tuple(_look_at(name) for name in paths) != inherited:
-        raise _closed_by_parent(path)
 
 
 def _closed_by_parent(path: str) -> StoreError:
@@ -204,22 +388,42 @@ def _closed_by_parent(path: str) -> StoreError:
 class _Link:
     """One connection, and whose turn it is."""
 
-    def __init__(self, connection: sqlite3.Connection, mark: int) -> None:
+    def __init__(self, connection: sqlite3.Connection, mark: int, holding: _Holding) -> None:
         self.connection: Final = connection
         self.lock: Final = threading.Lock()
         self._mark: Final = mark
+        self._holding: Final = holding
+        self._is_closed = False
+        holding.links += 1
+
+    def close(self) -> None:
+        """Closes the connection, unless that closed what is not SQLite's any more."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self._holding.may_close():
+            self.connection.close()
+            self._holding.links -= 1
+        else:
+            _kept.append(self.connection)
 
     def __del__(
         self,
         current: object = _process.current,
         keep: object = ctypes.pythonapi.Py_IncRef,
         holder: object = ctypes.py_object,
+        dropped: object = _dropped.append,
     ) -> None:
+        if self._is_closed:
+            return
         # A child must not close what it inherits: SQLite would take the locks, and perhaps the log, from its parent.
-        if current() != self._mark:  # type: ignore[operator]
+        if current() != self._mark or not self._holding.may_close():  # type: ignore[operator]
             keep(holder(self.connection))  # type: ignore[operator]
-        else:
-            self.connection.close()
+            return
+        self.connection.close()
+        self._holding.links -= 1
+        if not self._holding.links:
+            dropped(self._holding)  # type: ignore[operator]
 
 
 class Opened:
@@ -240,6 +444,7 @@ class Opened:
         self._steps: Final = ClockSteps()
         self._files: Optional[tuple[File, ...]] = None
         self._is_closed = False
+        _notice_fork()
         with _GATE:
             self._open(create, expected)
         try:
@@ -253,12 +458,12 @@ class Opened:
         _look_at_file(path, create)
         if expected is not None and _look_at(path) != expected:
             raise _gone(path, "was replaced")
-        if os.path.exists(path):
-            _adopt(path)
-            self._check_header()
-        # SQLite keeps the other two beside the file itself, wherever a symbolic link to it is.
-        self._writer = self._link("rwc" if create else "rw")
+        self._holding = _begin(path)
         try:
+            if os.path.exists(path):
+                self._check_header()
+            # SQLite keeps the other two beside the file itself, wherever a symbolic link to it is.
+            self._writer = self._link("rwc" if create else "rw")
             real = os.path.realpath(path)
             self._paths = (path, f"{real}-wal", f"{real}-shm")
             self.is_new = self._prepare_file()
@@ -290,7 +495,7 @@ class Opened:
                 rows: list[sqlite3.Row] = connection.execute(sql, args).fetchall()
             except sqlite3.Error as error:
                 raise write_error(self._path, doing, error) from error
-        self.check()
+        self.check(is_granted=True)
         return rows
 
     def read(self, doing: str, sql: str, args: Arguments = ()) -> list[sqlite3.Row]:
@@ -328,32 +533,41 @@ class Opened:
         """Which leases have ended, by this reading of the clock."""
         return self._steps.expiry(time.monotonic_ns(), store_ms, max_horizon_ms)
 
-    def check(self) -> None:
-        """Refuses to go on when other files than those that are open have their names, or none has.
+    def check(self, is_granted: bool = False) -> None:
+        """Refuses to go on when other files than those that are open have their names, or none has, or when the locks
+        on them are gone.
 
-        Three looks at names that the kernel has at hand: some microseconds, before a flush of milliseconds.
+        Some looks at what the kernel has at hand: microseconds, before a flush of milliseconds.
+
+        :param is_granted: Looks also whether a second copy of SQLite may have disregarded the lock meanwhile.
         """
         if self._files is not None and not self._is_closed:
+            watch = self._holding.watch
+            assert watch is not None, "a store that is open is watched"
+            if is_granted:
+                watch.check_alone()
+            else:
+                watch.check()
             for path, held in zip(self._paths, self._files):
                 if _look_at(path) != held:
                     raise _gone(path, "was replaced")
 
     def close(self) -> None:
         """Closes the connections: in the process that opened them."""
-        if not self._is_closed and self._files is not None:
-            with _GATE.held_lock:
-                count, files = _held[self._files[0]]
-                if count > 1:
-                    _held[self._files[0]] = (count - 1, files)
-                else:
-                    del _held[self._files[0]]
+        if self._is_closed:
+            return
         self._is_closed = True
-        for name in ("_reader", "_writer"):
-            link: Optional[_Link] = getattr(self, name, None)
-            if link is not None:
-                # Whoever is at it ends first: each request ends.
-                with link.lock, _GATE:
-                    link.connection.close()
+        links = [getattr(self, name) for name in ("_reader", "_writer") if hasattr(self, name)]
+        with ExitStack() as turns:
+            # Whoever is at it ends first: each request ends.
+            for link in links:
+                turns.enter_context(link.lock)
+            turns.enter_context(_GATE)
+            for link in links:
+                link.close()
+            if not self._holding.is_kept:
+                with _GATE.held_lock:
+                    _let_go(self._holding)
 
     @contextmanager
     def _turn(self, link: _Link, doing: str) -> Iterator[sqlite3.Connection]:
@@ -373,7 +587,7 @@ class Opened:
 
     def _link(self, mode: str, query_only: bool = False) -> _Link:
         try:
-            link = _Link(self._connect(f"mode={mode}"), self.mark)
+            link = _Link(self._connect(f"mode={mode}"), self.mark, self._holding)
             # On macOS fsync alone leaves data in the drive's cache; elsewhere those two do nothing.
             for pragma in ("foreign_keys = ON", "synchronous = FULL", "fullfsync = ON", "checkpoint_fullfsync = ON"):
                 link.connection.execute(f"PRAGMA {pragma}").fetchall()
@@ -513,7 +727,16 @@ class Opened:
             raise open_error(self._path, error) from error
         files = tuple(_look_at(path) for path in self._paths)
         with _GATE.held_lock:
-            _held[files[0]] = (_held.get(files[0], (0, files))[0] + 1, files)
+            try:
+                watch = Watch(self._paths, files, _known_index(files[0]))
+            except StoreError as error:
+                # Another copy of SQLite has it open, whose locks go when this one closes it.
+                self._holding.is_kept = True
+                _lost[self._holding.real] = str(error)
+                raise
+            held = _held.setdefault(files[0], _Held(files, watch))
+            held.count += 1
+            self._holding.file, self._holding.watch = files[0], watch
         self._files = files
 
     def _prove_writable(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import logging
 import os
 import subprocess
 import sys
@@ -880,3 +881,15 @@ def test_a_store_that_was_dropped_is_opened_again(path: Path) -> None:
     assert not sqlite_file._dropped or len(sqlite_file._dropped) == 1
     SqliteStore(path).close()
     assert not any(held.count > 1 for held in sqlite_file._held.values())
+
+
+def test_a_tag_that_first_use_creates_is_told(store: SqliteStore, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "unalike"):
+        store.create_tag("made")
+        caplog.clear()
+        store.allocate("order", 1, 0)
+        store.allocate("order", 1, 0)
+        store.open_tag("order")
+        store.allocate(sub_tag("order", "a"), 1, 0)
+        store.allocate("made", 1, 0)
+    assert caplog.messages == ["created a tag on first use: tag='order' next=1"]

@@ -275,7 +275,11 @@ class SqliteStore:
             return self._insert_new(tag, of_owner.options)
         if not self._create_tags and not is_kept(tag):
             raise _unknown(tag)
-        return self._insert_new(tag, TagOptions())
+        made = self._insert_new(tag, TagOptions())
+        if made is not None:
+            # A mistyped tag begins anew, and nothing else tells. Sub-keys come with each day or tenant.
+            _LOG.info("created a tag on first use: tag=%s next=%d", shown(tag), made.watermark + 1)
+        return made
 
     def _insert_new(self, tag: str, options: TagOptions) -> Optional[TagRecord]:
         """A row under a name that a new tag may have; none if the tag exists, whatever its name is."""

@@ -73,20 +73,24 @@ def _unseen(what: str, error: OSError) -> StoreError:
     return StoreError("unavailable", f"the {what} of this process cannot be looked at, so nothing is granted ({error})")
 
 
-def _locks_at(number: int) -> Sequence[tuple[int, int]]:
-    """The first and the last byte of each POSIX lock that this process took by a descriptor, and still has."""
+def _told(number: int) -> bytes:
+    """What the system tells of a descriptor."""
     try:
         info = os.open(f"/proc/thread-self/fdinfo/{number}", os.O_RDONLY | os.O_CLOEXEC)
         try:
             # Some 80 bytes a lock: SQLite takes five at most on a file.
-            told = os.read(info, 65_536)
+            return os.read(info, 65_536)
         finally:
             os.close(info)
     except OSError as error:
         if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
             raise _unseen("locks", error) from error
-        return ()
-    lines = (line.split() for line in told.splitlines() if line.startswith(b"lock:"))
+        return b""
+
+
+def _locks_at(number: int) -> Sequence[tuple[int, int]]:
+    """The first and the last byte of each POSIX lock that this process took by a descriptor, and still has."""
+    lines = (line.split() for line in _told(number).splitlines() if line.startswith(b"lock:"))
     # lock:  1: POSIX  ADVISORY  READ 6875 fe:00:10010755 128 128
     return [
         (int(line[7]), sys.maxsize if line[8] == b"EOF" else int(line[8]))
@@ -117,14 +121,15 @@ class Watch:
             # What SQLite has open is another one.
             raise self._lost(2)
         self._by: Final[list[tuple[int, File, int, int]]] = []
-        for at, start, length in IN_USE_LOCKS if seen is not None else ():
-            owners = [number for number, file in seen.of.items() if file == files[at]] if seen is not None else []
+        # Linux shows the locks, too, where it shows this; other systems that imitate it show neither.
+        if seen is None or not any(b"mnt_id:" in _told(number) for number in self._index):
+            return
+        for at, start, length in IN_USE_LOCKS:
+            owners = (number for number, file in seen.of.items() if file == files[at])
             taken = next((number for number in owners if _has_lock(number, start, length)), None)
-            if taken is not None:
-                self._by.append((taken, files[at], start, length))
-        # Both are shown, or the system shows none.
-        if len(self._by) == 1:
-            raise self._lost(0 if self._by[0][1] == files[2] else 2)
+            if taken is None:
+                raise self._lost(at)
+            self._by.append((taken, files[at], start, length))
 
     @property
     def index(self) -> frozenset[int]:

@@ -47,7 +47,7 @@ export interface SnowflakeOptions {
   /** What to do when the clock goes back: keep for 2 s by default. */
   readonly clock?: ClockPolicy;
   /**
-   * How far ahead of now a lease is asked for, 1 ms to 366 days; 60 s by default. Renewal starts when a third has
+   * How far ahead of now a lease is asked for, 300 ms to 366 days; 60 s by default. Renewal starts when a third has
    * passed, so an outage of the lease store is ridden out for two thirds of it at least.
    */
   readonly horizonMs?: number;
@@ -78,6 +78,8 @@ export interface SnowflakeStatus {
 }
 
 const HORIZON_MAX_MS = 366 * 86_400_000;
+/** As the server has it: a lease is renewed when a third of it has passed, and a shorter one would end meanwhile. */
+const HORIZON_MIN_MS = 300;
 /** How often leases that are idle are looked at, at least and at most, in milliseconds. */
 const RENEW_EVERY_MIN_MS = 50;
 const RENEW_EVERY_MAX_MS = 1_000;
@@ -109,7 +111,11 @@ const SPREAD: Kinds<{ kind: Spread['kind']; bits: unknown }> = {
  */
 export function snowflakeOptions(layout: Layout, options: unknown): ComponentSnowflakeOptions {
   const given = checkedOptions('options', options, OPTIONS, refusedOptions);
-  const horizonMs = checkedNumber('horizonMs', given.horizonMs ?? 60_000, 1, HORIZON_MAX_MS);
+  const horizonMs = checkedNumber('horizonMs', given.horizonMs ?? 60_000, Number.MIN_SAFE_INTEGER, HORIZON_MAX_MS);
+  if (horizonMs < HORIZON_MIN_MS) {
+    const rule = `it must be ${HORIZON_MIN_MS} to ${HORIZON_MAX_MS} milliseconds: 60000 are a minute`;
+    throw new IdsError('number-invalid', `horizonMs is ${horizonMs}, ${rule}`, { argument: 'horizonMs' });
+  }
   const aheadMaxMs = checkedNumber('aheadMaxMs', given.aheadMaxMs ?? 10, 0, Number.MAX_SAFE_INTEGER);
   return {
     layout,

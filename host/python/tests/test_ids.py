@@ -226,6 +226,7 @@ def test_options_that_are_none() -> None:
             ids.snowflake("default", Layout(41, 5, 5, 60, "worker-first", 0, 1))
         for of, argument in (
             ({"horizon_ms": 0}, "horizon_ms"),
+            ({"horizon_ms": 299}, "horizon_ms"),
             ({"horizon_ms": 2**64}, "horizon_ms"),
             ({"horizon_ms": 1.5}, "horizon_ms"),
             ({"ahead_max_ms": -1}, "ahead_max_ms"),
@@ -236,6 +237,10 @@ def test_options_that_are_none() -> None:
                 ids.snowflake("default", "twitter", **of)  # type: ignore[arg-type]
         with raised("argument_invalid", argument="wait_max"):
             Ids(wait_max=0)
+        # Meant as seconds.
+        with pytest.raises(IdsError, match="horizon_ms is 60, it must be 300 to 31622400000 milliseconds: 60000 are a"):
+            ids.snowflake("default", "twitter", horizon_ms=60)
+        ids.snowflake("default", "twitter", horizon_ms=300)
 
 
 def test_options_of_another_type() -> None:

@@ -55,6 +55,9 @@ log: Final = logging.getLogger("unalike")
 T = TypeVar("T")
 
 _HORIZON_MAX_MS: Final = 366 * 86_400_000
+_HORIZON_MIN_MS: Final = 300
+"""As the server has it: a lease is renewed when a third of it has passed, and a shorter one would end meanwhile."""
+_HORIZONS: Final = f"{_HORIZON_MIN_MS} to {_HORIZON_MAX_MS} milliseconds: 60000 are a minute"
 
 
 class Home:
@@ -341,7 +344,7 @@ class Ids:
         :param layout: Widths, epoch and tick, or the name of a preset, such as ``twitter`` (see
             :data:`~unalike.LAYOUTS`).
         :param clock: What to do when the clock goes back: :class:`~unalike.Clock`.
-        :param horizon_ms: How far ahead of now a lease is asked for, 1 ms to 366 days. It is renewed when a third has
+        :param horizon_ms: How far ahead of now a lease is asked for, 300 ms to 366 days. It is renewed when a third has
             passed, so an outage of the lease store is ridden out for two thirds of it at least.
         :param ahead_max_ms: How far ahead of the clock a tick may begin when the one before is spent; 0: never.
         :param spread: Where in a tick the sequences begin: :class:`~unalike.Spread`.
@@ -617,9 +620,11 @@ def check_snowflake(namespace: str, options: dict[str, Any]) -> None:
             message = f"the layout of {shown(namespace)} is not valid: its widths, epoch or tick are out of range"
             raise IdsError("layout", message, name=namespace)
         if argument == "horizon":
-            raise argument_invalid("horizon_ms", options["horizon-ms"], f"1 to {_HORIZON_MAX_MS} (366 days)")
+            raise argument_invalid("horizon_ms", options["horizon-ms"], _HORIZONS)
         expected = "1 bit to as many as the sequence has, and the sequence must be the lowest field of the layout"
         raise argument_invalid("spread", options["spread"], expected)
+    if options["horizon-ms"] < _HORIZON_MIN_MS:
+        raise argument_invalid("horizon_ms", options["horizon-ms"], _HORIZONS)
 
 
 def _open_otherwise(name: str, options: dict[str, Any], asked: dict[str, Any]) -> IdsError:

@@ -6,6 +6,7 @@
  * @module
  */
 
+import { statSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { pathToFileURL } from 'node:url';
 
@@ -32,7 +33,11 @@ export type Opening =
   | 'create';
 
 /** Opens connections. */
-export type Driver = (path: string, opening: Opening) => Connection;
+export interface Driver {
+  (path: string, opening: Opening): Connection;
+  /** Tells this copy of SQLite from others in this process: hexadecimal digits. */
+  readonly copy: string;
+}
 
 /** An error of SQLite's: its primary result code, or `null` where the driver failed by itself. */
 export function resultCode(error: unknown): number | null {
@@ -119,7 +124,7 @@ function ofNode(): Driver | null {
     url.search = { look: 'mode=ro&immutable=1', existing: 'mode=rw', create: 'mode=rwc' }[opening];
     return new DatabaseSync(url);
   };
-  return (path, opening) => {
+  const connect = (path: string, opening: Opening) => {
     const database = open(path, opening);
     return connection(database, (sql) => {
       const statement = database.prepare(sql);
@@ -127,6 +132,13 @@ function ofNode(): Driver | null {
       return (args) => statement.all(args);
     });
   };
+  return Object.assign(connect, { copy: copyIn(process.execPath) });
+}
+
+/** A library is loaded once, by whatever path: what tells its file from others tells the copy. */
+function copyIn(library: string): string {
+  const { dev, ino } = statSync(library, { bigint: true });
+  return dev.toString(16) + ino.toString(16).padStart(16, '0');
 }
 
 /** Parameters in the address of a file came with Node 22.15 and 23.10. */
@@ -151,16 +163,17 @@ interface PackageDatabase {
 type Package = new (path: string, options: { readonly: boolean; fileMustExist: boolean }) => PackageDatabase;
 
 function ofPackage(): Driver | null {
+  const require = createRequire(import.meta.url);
   let Database: Package;
   try {
-    Database = createRequire(import.meta.url)('better-sqlite3') as Package;
+    Database = require('better-sqlite3') as Package;
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code === 'MODULE_NOT_FOUND') {
       return null;
     }
     throw error;
   }
-  return (path, opening) => {
+  const connect = (path: string, opening: Opening) => {
     const database = new Database(path, { readonly: opening === 'look', fileMustExist: opening !== 'create' });
     database.defaultSafeIntegers(true);
     return connection(database, (sql) => {
@@ -174,6 +187,13 @@ function ofPackage(): Driver | null {
       };
     });
   };
+  let library = require.resolve('better-sqlite3');
+  try {
+    library = require.resolve('better-sqlite3/build/Release/better_sqlite3.node');
+  } catch {
+    // It was built elsewhere: each copy of the package has its own, most likely.
+  }
+  return Object.assign(connect, { copy: copyIn(library) });
 }
 
 type Run = (args: Record<string, Value>) => Row[];

@@ -8,13 +8,14 @@
  * is closed, so the log (`-wal`) and its index (`-shm`) stay the same files, and another one under either name is an
  * operator's doing.
  *
- * The file is opened by no means but SQLite's: closing a file drops all locks that this process holds on it.
+ * The file is opened by no means but SQLite's: closing a file drops all locks that this process holds on it. Whether
+ * some other code did that is looked at, too (`sqlite-locks`).
  *
  * @module
  */
 
 import { existsSync, readFileSync, realpathSync, statSync, type BigIntStats } from 'node:fs';
-import { dirname } from 'node:path';
+import { basename, dirname, join } from 'node:path';
 
 import { ClockSteps, type Expiry } from './lease-rules.js';
 import { damaged, GRANTING, type Database, type Row, type Rows, type Value } from './sqlite-database.js';
@@ -25,6 +26,7 @@ import {
   type Driver,
   type Opening,
 } from './sqlite-driver.js';
+import { Mark, Watch, type File, type Three } from './sqlite-locks.js';
 import { StoreError, type StoreErrorKind } from './store.js';
 
 /** Marks the file as unalike's, in its header: "unal" in ASCII. */
@@ -62,8 +64,13 @@ function readStatements(): Readonly<Record<(typeof NAMES)[number], string>> {
   return Object.fromEntries(NAMES.map(read)) as Record<(typeof NAMES)[number], string>;
 }
 
-/** What tells a file from any other, whatever its name. */
-type File = readonly [device: bigint, inode: bigint];
+/** What must not be closed: that would close what is not SQLite's any more, or drop the locks of others. */
+const KEPT: Connection[][] = [];
+
+/** Whether this thread has connections that must not be closed, as its end would. */
+export function keepsOpen(): boolean {
+  return KEPT.length > 0;
+}
 
 /** The open file. Everything here blocks. */
 export class SqliteFile implements Database {
@@ -76,8 +83,10 @@ export class SqliteFile implements Database {
   readonly #steps = new ClockSteps();
   readonly #writer: Connection;
   readonly #reader: Connection;
-  readonly #paths: readonly [string, string, string];
-  readonly #files: readonly File[];
+  readonly #mark: Mark;
+  readonly #paths: Three<string>;
+  readonly #files: Three<File>;
+  readonly #watch: Watch;
 
   /** @throws {StoreError} */
   constructor(path: string, options: { create: boolean; busyTimeoutMs: number; driver: Driver }) {
@@ -85,9 +94,7 @@ export class SqliteFile implements Database {
     this.#busyTimeoutMs = options.busyTimeoutMs;
     this.#driver = options.driver;
     lookAtFile(path, options.create);
-    if (existsSync(path)) {
-      this.#checkHeader();
-    }
+    this.#mark = new Mark(resolved(path), options.driver.copy);
     const opened: Connection[] = [];
     const open = (opening: Opening): Connection => {
       const connection = this.#connect(opening);
@@ -95,7 +102,11 @@ export class SqliteFile implements Database {
       this.#set(connection);
       return connection;
     };
+    let isWatched = true;
     try {
+      if (existsSync(path)) {
+        this.#checkHeader();
+      }
       this.#writer = open(options.create ? 'create' : 'existing');
       this.isNew = this.#prepareFile();
       this.#reader = open('existing');
@@ -103,9 +114,17 @@ export class SqliteFile implements Database {
       const real = realpathSync(path);
       this.#paths = [path, `${real}-wal`, `${real}-shm`];
       this.#files = this.#hold();
+      isWatched = false;
+      this.#watch = new Watch(this.#paths, this.#files);
+      isWatched = true;
       this.#proveWritable();
     } catch (error) {
-      opened.forEach((connection) => connection.close());
+      if (isWatched) {
+        opened.forEach((connection) => connection.close());
+        this.#mark.remove();
+      } else {
+        KEPT.push(opened);
+      }
       throw error;
     }
     try {
@@ -130,7 +149,7 @@ export class SqliteFile implements Database {
     } catch (error) {
       throw writeError(this.path, doing, error);
     }
-    this.check();
+    this.check(true);
     return rows;
   }
 
@@ -176,11 +195,19 @@ export class SqliteFile implements Database {
   }
 
   /**
-   * Refuses to go on when other files than those that are open have their names, or none has.
+   * Refuses to go on when other files than those that are open have their names, or none has, or when the locks on them
+   * are gone.
    *
-   * Three looks at names that the kernel has at hand: some microseconds, before a flush of milliseconds.
+   * Some looks at what the kernel has at hand: microseconds, before a flush of milliseconds.
+   *
+   * @param isGranted Looks also whether a second copy of SQLite may have disregarded the lock meanwhile.
    */
-  check(): void {
+  check(isGranted = false): void {
+    if (isGranted) {
+      this.#watch.checkAlone();
+    } else {
+      this.#watch.check();
+    }
     this.#paths.forEach((path, at) => {
       const found = lookAt(path);
       const held = this.#files[at] as File;
@@ -191,8 +218,13 @@ export class SqliteFile implements Database {
   }
 
   close(): void {
+    if (!this.#watch.isSound()) {
+      KEPT.push([this.#reader, this.#writer]);
+      return;
+    }
     this.#reader.close();
     this.#writer.close();
+    this.#mark.remove();
   }
 
   #connect(opening: Opening): Connection {
@@ -354,7 +386,7 @@ export class SqliteFile implements Database {
   }
 
   /** Holds on to the files as they are now, of a store that is in write-ahead mode. */
-  #hold(): readonly File[] {
+  #hold(): Three<File> {
     checkMount(this.path);
     try {
       this.#reader.exec('PRAGMA query_only = ON');
@@ -363,7 +395,8 @@ export class SqliteFile implements Database {
     } catch (error) {
       throw openError(this.path, error);
     }
-    return this.#paths.map(lookAt);
+    const [file, log, index] = this.#paths;
+    return [lookAt(file), lookAt(log), lookAt(index)];
   }
 
   /** Takes the write lock and gives it back. */
@@ -389,6 +422,11 @@ function value(connection: Connection, sql: string): bigint {
   const [row] = connection.all(sql);
   const found = row === undefined ? null : Object.values(row)[0];
   return typeof found === 'bigint' ? found : 0n;
+}
+
+/** Where the file is, or is to be made. */
+function resolved(path: string): string {
+  return existsSync(path) ? realpathSync(path) : join(realpathSync(dirname(path)), basename(path));
 }
 
 function sleep(ms: number): void {

@@ -8,7 +8,7 @@
 import { parentPort, workerData } from 'node:worker_threads';
 
 import { driver, type DriverName } from './sqlite-driver.js';
-import { SqliteFile } from './sqlite-file.js';
+import { keepsOpen, SqliteFile } from './sqlite-file.js';
 import { Statements, type Rules } from './sqlite-statements.js';
 import { StoreError, type StoreErrorKind } from './store.js';
 
@@ -41,10 +41,14 @@ export interface Request {
   readonly turnUntilNs: bigint;
 }
 
-/** The answer; `id` 0 is that of the beginning: whether this made the store. */
-export type Answer =
-  | { readonly id: number; readonly value: unknown }
-  | { readonly id: number; readonly kind: StoreErrorKind; readonly message: string };
+/**
+ * The answer; `id` 0 is that of the beginning: whether this made the store. `keepsOpen` says that the thread must not
+ * be ended.
+ */
+export type Answer = { readonly id: number; readonly keepsOpen: boolean } & (
+  | { readonly value: unknown }
+  | { readonly kind: StoreErrorKind; readonly message: string }
+);
 
 if (parentPort !== null) {
   serve(parentPort, workerData as Begin);
@@ -54,12 +58,13 @@ function serve(port: NonNullable<typeof parentPort>, begin: Begin): void {
   const answer = (id: number, work: () => unknown): void => {
     let answered: Answer;
     try {
-      answered = { id, value: work() };
+      const value = work();
+      answered = { id, value, keepsOpen: keepsOpen() };
     } catch (error) {
       if (!(error instanceof StoreError)) {
         throw error;
       }
-      answered = { id, kind: error.kind, message: error.message };
+      answered = { id, kind: error.kind, message: error.message, keepsOpen: keepsOpen() };
     }
     port.postMessage(answered);
   };
@@ -73,7 +78,9 @@ function serve(port: NonNullable<typeof parentPort>, begin: Begin): void {
   port.on('message', ({ id, method, args, turnUntilNs }: Request) => {
     if (method === 'close') {
       answer(id, () => file?.close());
-      port.close();
+      if (!keepsOpen()) {
+        port.close();
+      }
       return;
     }
     answer(id, () => {

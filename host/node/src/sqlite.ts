@@ -101,6 +101,8 @@ export class SqliteStore implements SegmentStore, LeaseStore {
   readonly #busyTimeoutMs: number;
   readonly #waiting = new Map<number, Waiting>();
   #nextId = 0;
+  /** Whether the thread has connections that its end would close, and must not. */
+  #keepsOpen = false;
   /** Why nothing is granted any more. */
   #ended: string | null = null;
 
@@ -134,7 +136,9 @@ export class SqliteStore implements SegmentStore, LeaseStore {
     try {
       isNew = await store.#wait(0, 'openTag');
     } catch (error) {
-      await store.#worker.terminate();
+      if (!store.#keepsOpen) {
+        await store.#worker.terminate();
+      }
       throw error;
     }
     if (isNew === true) {
@@ -210,7 +214,9 @@ export class SqliteStore implements SegmentStore, LeaseStore {
     const closed = this.#ask('close');
     this.#ended = 'the store was closed';
     await closed.catch(() => undefined);
-    await this.#worker.terminate();
+    if (!this.#keepsOpen) {
+      await this.#worker.terminate();
+    }
   }
 
   #ask(method: Method | 'close', ...args: readonly unknown[]): Promise<unknown> {
@@ -256,6 +262,7 @@ export class SqliteStore implements SegmentStore, LeaseStore {
   }
 
   #settle(answer: Answer): void {
+    this.#keepsOpen = answer.keepsOpen;
     // What comes for a request that was given up is burnt.
     const waiting = this.#take(answer.id);
     if (waiting === undefined) {

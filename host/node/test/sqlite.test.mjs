@@ -4,10 +4,12 @@ import assert from 'node:assert/strict';
 import { execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import {
+  cpSync,
   linkSync,
   mkdtempSync,
   readdirSync,
   readFileSync,
+  readlinkSync,
   renameSync,
   rmSync,
   unlinkSync,
@@ -434,4 +436,141 @@ for (const driver of DRIVERS) {
     taken.push(...children.flatMap(({ ranges }) => ranges.flatMap(([from, to]) => numbers({ start: from, end: to }))));
     assert(taken.length > 400 && new Set(taken).size === taken.length, `${taken.length} numbers`);
   });
+
+  it('several stores of one process have the same file', async () => {
+    const path = newPath();
+    const stores = await Promise.all(Array.from({ length: 3 }, () => open(path)));
+    await stores[0].close();
+    const granted = await Promise.all([1, 2, 1, 2].map((at) => stores[at].allocate('order', 1n, 0n)));
+    assert.equal(new Set(granted.flatMap(numbers)).size, 4);
+    await stores[1].close();
+    stores[1] = await open(path);
+    assert.equal((await stores[1].allocate('order', 1n, 0n)).start, 5n);
+    assert.equal((await stores[2].allocate('order', 1n, 0n)).start, 6n);
+    await Promise.all(stores.map((store) => store.close()));
+    const left = readdirSync('/proc/self/fd').map((number) => linkOf(number));
+    assert(!left.some((target) => target.includes(dirname(path)) || target.includes(`unalike-sqlite-${process.pid}`)));
+  });
 }
+
+function linkOf(descriptor) {
+  try {
+    return readlinkSync(`/proc/self/fd/${descriptor}`);
+  } catch {
+    return '';
+  }
+}
+
+/** A copy of the package with a driver of its own. */
+let copied;
+function copyOfPackage() {
+  if (copied === undefined) {
+    copied = join(folder, 'copy');
+    const modules = new URL('../node_modules/', import.meta.url).pathname;
+    cpSync(new URL('../dist/', import.meta.url).pathname, join(copied, 'dist'), { recursive: true });
+    for (const name of ['better-sqlite3', 'bindings', 'file-uri-to-path']) {
+      const is = (from) => !/obj|\/deps\/|\/src\//.test(from.slice(modules.length));
+      cpSync(join(modules, name), join(copied, 'node_modules', name), { recursive: true, filter: is });
+    }
+    writeFileSync(join(copied, 'package.json'), '{"type":"module"}');
+  }
+  return copied;
+}
+
+const ON_LINUX = { skip: process.platform !== 'linux' && 'it looks at /proc' };
+
+/** What a program says that has two copies of the driver: JSON. */
+function twoCopies(path, code) {
+  const begin = `
+    import { createRequire } from 'node:module';
+    import { readFileSync } from 'node:fs';
+    import { SqliteStore } from ${JSON.stringify(SQLITE)};
+    const [path, copy] = process.argv.slice(1);
+    const { SqliteStore: Second } = await import(copy + '/dist/sqlite.js');
+    const Raw = createRequire(copy + '/package.json')('better-sqlite3');
+    const driver = 'better-sqlite3';
+    const said = [];
+    const failed = (error) => error.kind + ' ' + error.message;
+    const ask = async (work) => said.push(await work().then(() => 'granted', failed));
+    const open = () => SqliteStore.open(path, { driver });
+  `;
+  const options = { encoding: 'utf8', timeout: 60_000 };
+  const args = ['--no-warnings', '--input-type=module', '-e', `${begin}${code}; console.log(JSON.stringify(said));`];
+  return JSON.parse(execFileSync(process.execPath, [...args, path, copyOfPackage()], options));
+}
+
+test('a second copy of the package and its driver is refused, and the first goes on', ON_LINUX, () => {
+  const [first, second, third, after, last] = twoCopies(
+    newPath(),
+    `
+    const store = await open();
+    await ask(() => store.allocate('order', 1n, 0n));
+    await ask(() => Second.open(path, { driver }));
+    await ask(() => Second.open(path, { driver }));
+    await ask(() => store.allocate('order', 1n, 0n));
+    await store.close();
+    await ask(async () => (await Second.open(path, { driver })).close());
+    `,
+  );
+  assert.deepEqual([first, after, last], ['granted', 'granted', 'granted']);
+  assert.match(second, /^refused .*second copy of SQLite/);
+  assert.match(third, /^refused .*second copy of SQLite/);
+});
+
+test('a store notices another copy of the driver that opens its file', ON_LINUX, () => {
+  for (const close of ['', 'raw.close();']) {
+    const path = newPath();
+    const [first, ...others] = twoCopies(
+      path,
+      `
+      const store = await open();
+      await ask(() => store.allocate('order', 1n, 0n));
+      const raw = new Raw(path);
+      raw.prepare('SELECT * FROM tag').all();
+      ${close}
+      await ask(() => store.allocate('order', 1n, 0n));
+      await ask(() => store.allocate('order', 1n, 0n));
+      await store.close();
+      `,
+    );
+    assert.equal(first, 'granted');
+    others.forEach((said) => assert.match(said, /^refused .*second copy of SQLite/));
+    assert(Number(unalike(path, 'next', 'order')[0]) > 1);
+  }
+});
+
+test('a store is not opened beside another copy of the driver', ON_LINUX, () => {
+  const said = twoCopies(
+    newPath(),
+    `
+    await (await open()).close();
+    const raw = new Raw(path);
+    raw.prepare('SELECT * FROM tag').all();
+    await ask(open);
+    raw.prepare('SELECT * FROM tag').all();
+    raw.close();
+    await ask(async () => (await open()).close());
+    `,
+  );
+  assert.match(said[0], /^refused .*second copy of SQLite.*let it open this store first/);
+  assert.equal(said[1], 'granted');
+});
+
+test('code that reads a file of the store drops the locks', ON_LINUX, () => {
+  for (const ends of [[''], ['-shm'], ['', '-shm']]) {
+    const said = twoCopies(
+      newPath(),
+      `
+      const store = await open();
+      await ask(() => store.allocate('order', 1n, 0n));
+      ${JSON.stringify(ends)}.forEach((end) => readFileSync(path + end));
+      await ask(() => store.allocate('order', 1n, 0n));
+      await ask(open);
+      await store.close();
+      `,
+    );
+    assert.equal(said[0], 'granted');
+    assert.match(said[1], new RegExp(`^refused .*ids.sqlite${ends[0]}: the locks of this process are gone`));
+    assert.match(said[2], /^refused .*the locks of this process are gone/);
+  }
+});

@@ -74,10 +74,13 @@ export interface Rules {
 export class Statements {
   readonly #file: Database;
   readonly #rules: Rules;
+  readonly #told: ((tag: string, next: bigint) => void) | undefined;
 
-  constructor(file: Database, rules: Rules) {
+  /** @param told Hears of each tag that first use creates. */
+  constructor(file: Database, rules: Rules, told?: (tag: string, next: bigint) => void) {
     this.#file = file;
     this.#rules = rules;
+    this.#told = told;
   }
 
   allocate(tag: string, count: bigint, atLeast: bigint): Segment {
@@ -180,7 +183,12 @@ export class Statements {
     if (!this.#rules.createTags && !isKept(tag)) {
       throw unknown(tag);
     }
-    return this.#insertNew(tag, this.#rules.newTags);
+    const made = this.#insertNew(tag, this.#rules.newTags);
+    if (made !== null) {
+      // A mistyped tag begins anew, and nothing else tells. Sub-keys come with each day or tenant.
+      this.#told?.(tag, made.watermark + 1n);
+    }
+    return made;
   }
 
   /** A row under a name that a new tag may have; `null` if the tag exists, whatever its name is. */

@@ -5,6 +5,7 @@
  * @module
  */
 
+import { debuglog } from 'node:util';
 import { parentPort, workerData } from 'node:worker_threads';
 
 import { driver, type DriverName } from './sqlite-driver.js';
@@ -50,6 +51,9 @@ export type Answer = { readonly id: number; readonly keepsOpen: boolean } & (
   | { readonly kind: StoreErrorKind; readonly message: string }
 );
 
+/** Shown with `NODE_DEBUG=unalike`. */
+const LOG = debuglog('unalike');
+
 if (parentPort !== null) {
   serve(parentPort, workerData as Begin);
 }
@@ -72,7 +76,9 @@ function serve(port: NonNullable<typeof parentPort>, begin: Begin): void {
   let statements: Statements | null = null;
   answer(0, () => {
     file = new SqliteFile(begin.path, { ...begin, driver: driver(begin.driver) });
-    statements = new Statements(file, begin.rules);
+    statements = new Statements(file, begin.rules, (tag, next) => {
+      LOG('%s: created a tag on first use: tag=%j next=%s', begin.path, tag, String(next));
+    });
     return file.isNew;
   });
   port.on('message', ({ id, method, args, turnUntilNs }: Request) => {

@@ -183,6 +183,12 @@ impl Database {
         )))
     }
 
+    /// Whether the server took over from another one, and was adopted with the tables of whichever dialect.
+    pub(crate) fn was_adopted(&self) -> bool {
+        let expected = self.connector().expected.get().filter(|expected| expected.identity.is_some());
+        expected.is_some_and(|expected| Record::read(&expected.recorded).was_adopted())
+    }
+
     /// By how much the tables in use were lifted in sum: by so much does a name that is created in tables which have no
     /// place for a floor begin above its start. It stands while the record is what it was when this client began.
     pub(crate) fn lifted(&self) -> u64 {

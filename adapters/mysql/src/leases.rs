@@ -22,6 +22,7 @@ use crate::database::{Database, Turn, number};
 use crate::dialects::tables::{self, Holds, Shape};
 use crate::error::{DUPLICATE_ENTRY, damaged, read_error};
 use crate::identity;
+use crate::replication;
 use crate::schema::{self, MAINTENANCE};
 use crate::{MysqlOptions, warn_of_assumptions};
 
@@ -225,6 +226,9 @@ impl MysqlLeases {
         let (database, facts) = Database::connect(&options).await?;
         warn_of_assumptions(&options, &facts);
         schema::open(&database, &facts, &options).await?;
+        if database.was_adopted() {
+            replication::refuse_unnoticed(&database, &facts).await?;
+        }
         Self::open(&database, &options).await
     }
 

@@ -59,8 +59,9 @@ const UPGRADE: [&str; 2] = [
         CHECK (stripe_set = X'00000000000000000000000000000000' OR stripe_version = version)",
 ];
 
-/// The error of an upgrade that was done before.
-const DUPLICATE_COLUMN: u16 = 1060;
+/// The errors of an upgrade that was done before: a column is there already, and on MySQL a constraint, which it looks
+/// for first.
+const DONE_BEFORE: [u16; 2] = [1060, 3822];
 
 /// What the row says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -260,7 +261,7 @@ pub(crate) async fn upgrade(database: &Database) -> Result<(), StoreError> {
     turn.execute(sqlx::query(TAG_TABLE)).await?;
     for statement in UPGRADE {
         // Done before, it is an error that says so.
-        let _done_before = turn.try_execute(sqlx::query(statement), &[DUPLICATE_COLUMN]).await?;
+        let _done_before = turn.try_execute(sqlx::query(statement), &DONE_BEFORE).await?;
     }
     // Last, so that an upgrade which broke off is done again.
     let record = sqlx::query("UPDATE unalike_store SET schema_version = ? WHERE id = 1 AND schema_version = ?");

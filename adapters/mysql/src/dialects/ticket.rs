@@ -658,7 +658,9 @@ impl SegmentStore for Tickets {
         let mut turn = self.locked().await?;
         let rename = sqlx::query(AssertSqlSafe(format!("RENAME TABLE `{tag}` TO `{retired}`")));
         // Without the table it may have been ended before, by a request whose answer was lost.
-        if let Err(TABLE_EXISTS) = turn.try_execute(rename, &[NO_SUCH_TABLE, TABLE_EXISTS]).await? {
+        let renamed = turn.try_execute(rename, &[NO_SUCH_TABLE, TABLE_EXISTS]).await?;
+        // MySQL looks for the new name first, and says that it is there where the old one is gone.
+        if matches!(renamed, Err(TABLE_EXISTS)) && self.counter(&mut turn, tag).await?.is_some() {
             self.unlock(turn).await?;
             return Err(StoreError::refused(format!(
                 "both tables are there, {tag} and {retired}: drop the one that is not in use"

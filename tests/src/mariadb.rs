@@ -1,19 +1,23 @@
-//! MariaDB as a private child process: a free port, a data directory of its own, killed when its value is dropped.
+//! MariaDB or MySQL as a private child process: a free port, a data directory of its own, killed when its value is
+//! dropped.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use tempfile::TempDir;
 
+use self::programs::Programs;
 use crate::PATIENCE;
 use crate::process;
 use crate::shared::{Directory, Shared, once, unique_name};
+
+mod programs;
 
 /// What to do when the server's programs are not there.
 const INSTALL: &str = "install MariaDB: apt-get install mariadb-server";
@@ -30,6 +34,15 @@ pub struct MariaDb {
 }
 
 impl MariaDb {
+    /// Whether the run has MySQL in MariaDB's place.
+    ///
+    /// # Panics
+    /// When the run names programs that are not there.
+    #[must_use]
+    pub fn is_mysql() -> bool {
+        Programs::of_run().unwrap().is_mysql
+    }
+
     /// Starts one with durable commits, as the adapter asks for.
     ///
     /// # Errors
@@ -83,7 +96,7 @@ impl MariaDb {
     }
 
     /// A copy of this server's data as it is on the disk, as another server: a replica that takes over, which has
-    /// another `server_id`.
+    /// another `server_id`, and another `server_uuid` where there is one.
     ///
     /// This one must not be running.
     ///
@@ -94,6 +107,7 @@ impl MariaDb {
         let id: u32 = ids.next_back().map_or(Ok(1), str::parse)?;
         let mut copy = self.clone_data()?;
         copy.settings.push(format!("--server-id={}", id + 1));
+        copy.forget_name()?;
         copy.restart()?;
         Ok(copy)
     }
@@ -110,38 +124,112 @@ impl MariaDb {
         Ok(moved)
     }
 
+    /// From its next start on it has another `server_uuid`, which is MySQL's own name of a server.
+    ///
+    /// # Errors
+    /// When its file cannot be removed.
+    pub fn forget_name(&self) -> anyhow::Result<()> {
+        let file = self.directory.path().join("data/auto.cnf");
+        if file.exists() { Ok(std::fs::remove_file(file)?) } else { Ok(()) }
+    }
+
     /// The place of another server, whose port and configuration this one has from its next start on. That one must not
     /// be running then.
     pub fn take_place_of(&mut self, other: &Self) {
         (self.port, self.settings) = (other.port, other.settings.clone());
     }
 
-    /// Settings that are added to the others at its next start.
+    /// Settings that are added to the others at its next start. Another `--server-id=` makes it another server, with
+    /// another `server_uuid` where there is one.
+    ///
+    /// # Panics
+    /// When the file with its name cannot be removed.
     pub fn configure(&mut self, settings: &[&str]) {
+        if settings.iter().any(|setting| setting.starts_with("--server-id=")) {
+            self.forget_name().unwrap();
+        }
         self.settings.extend(settings.iter().map(|&setting| setting.to_owned()));
     }
 
-    /// Has it follow another server, from where this says on: `MASTER_USE_GTID=slave_pos`.
+    /// Has it follow another server from this place in the log on.
     ///
     /// # Errors
     /// When it does not.
-    pub fn follow(&self, primary: &Self, from: &str) -> anyhow::Result<()> {
-        let follow = format!(
-            "CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_PORT={}, MASTER_USER='root', {from}; START SLAVE",
-            primary.port()
-        );
+    pub fn follow(&self, primary: &Self, from: &Follow) -> anyhow::Result<()> {
+        let (port, is_mysql) = (primary.port(), Self::is_mysql());
+        let from = match from {
+            Follow::Transactions if is_mysql => "SOURCE_AUTO_POSITION=1".to_owned(),
+            Follow::Transactions => "MASTER_USE_GTID=slave_pos".to_owned(),
+            Follow::Position(file, position) if is_mysql => {
+                format!("SOURCE_LOG_FILE='{file}', SOURCE_LOG_POS={position}, SOURCE_AUTO_POSITION=0")
+            }
+            Follow::Position(file, position) => {
+                format!("MASTER_LOG_FILE='{file}', MASTER_LOG_POS={position}, MASTER_USE_GTID=no")
+            }
+        };
+        let follow = if is_mysql {
+            format!(
+                "CHANGE REPLICATION SOURCE TO SOURCE_HOST='127.0.0.1', SOURCE_PORT={port}, SOURCE_USER='root', {from}; START REPLICA"
+            )
+        } else {
+            format!(
+                "CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_PORT={port}, MASTER_USER='root', {from}; START SLAVE"
+            )
+        };
         self.sql("", &follow).map(drop)
     }
 
-    /// Where its binary log ends, as [`MariaDb::follow`] takes it.
+    /// Where its binary log ends.
     ///
     /// # Errors
     /// When it has none.
-    pub fn log_end(&self) -> anyhow::Result<String> {
+    pub fn log_end(&self) -> anyhow::Result<Follow> {
         let status = self.sql("", "SHOW MASTER STATUS")?;
         let mut columns = status.split('\t');
         let (file, position) = columns.next().zip(columns.next()).context("there is no binary log")?;
-        Ok(format!("MASTER_LOG_FILE='{file}', MASTER_LOG_POS={position}, MASTER_USE_GTID=no"))
+        Ok(Follow::Position(file.to_owned(), position.parse()?))
+    }
+
+    /// The transactions in its binary log, by their global ids.
+    ///
+    /// # Errors
+    /// When the server does not say it.
+    pub fn transactions(&self) -> anyhow::Result<String> {
+        let select = if Self::is_mysql() { "SELECT @@gtid_executed" } else { "SELECT @@gtid_binlog_pos" };
+        Ok(self.sql("", select)?.trim().replace("\\n", ""))
+    }
+
+    /// Has it take these transactions of another server, or none, for those that it has.
+    ///
+    /// # Errors
+    /// When the server does not do it.
+    pub fn set_transactions(&self, transactions: &str) -> anyhow::Result<()> {
+        let set = match (Self::is_mysql(), transactions) {
+            (true, "") => return Ok(()),
+            (true, _) => format!("SET GLOBAL gtid_purged = '{transactions}'"),
+            (false, _) => format!("SET GLOBAL gtid_slave_pos = '{transactions}'"),
+        };
+        self.sql("", &set).map(drop)
+    }
+
+    /// Whether it has received these transactions, and may not have applied them.
+    ///
+    /// # Errors
+    /// When the server does not say it.
+    pub fn has_received(&self, transactions: &str) -> anyhow::Result<bool> {
+        Ok(self.sql("", "SHOW SLAVE STATUS")?.contains(transactions))
+    }
+
+    /// Whether it has applied these transactions of another server.
+    ///
+    /// # Errors
+    /// When the server does not say it.
+    pub fn has_applied(&self, transactions: &str) -> anyhow::Result<bool> {
+        if Self::is_mysql() {
+            let select = format!("SELECT GTID_SUBSET('{transactions}', @@gtid_executed)");
+            return Ok(self.sql("", &select)?.trim() == "1");
+        }
+        Ok(self.sql("", "SELECT @@gtid_slave_pos")?.contains(transactions))
     }
 
     /// Waits until it has all that another server has in its binary log.
@@ -149,9 +237,13 @@ impl MariaDb {
     /// # Errors
     /// When it does not come to be so.
     pub fn catch_up(&self, primary: &Self) -> anyhow::Result<()> {
-        let position = primary.sql("", "SELECT @@gtid_binlog_pos")?;
-        let wait = format!("SELECT MASTER_GTID_WAIT('{}', {})", position.trim(), PATIENCE.as_secs());
-        ensure!(self.sql("", &wait)?.trim() == "0", "it lags: {}", self.sql("", "SHOW SLAVE STATUS\\G")?);
+        let (position, within_s) = (primary.transactions()?, PATIENCE.as_secs());
+        let wait = if Self::is_mysql() {
+            format!("SELECT WAIT_FOR_EXECUTED_GTID_SET('{position}', {within_s})")
+        } else {
+            format!("SELECT MASTER_GTID_WAIT('{position}', {within_s})")
+        };
+        ensure!(self.sql("", &wait)?.trim() == "0", "it lags: {}", self.sql("", "SHOW SLAVE STATUS")?);
         Ok(())
     }
 
@@ -170,8 +262,9 @@ impl MariaDb {
     /// # Errors
     /// When it fails.
     pub fn dump(&self, database: &str) -> anyhow::Result<Vec<u8>> {
-        let dump = Command::new("mariadb-dump")
-            .args(["--no-defaults", "--user=root", "--single-transaction", database])
+        let dump = Programs::of_run()?
+            .dump()
+            .arg(database)
             .arg(format!("--socket={}", self.socket().display()))
             .output()
             .context(INSTALL)?;
@@ -186,7 +279,8 @@ impl MariaDb {
     pub fn load(&self, database: &str, dump: &[u8]) -> anyhow::Result<()> {
         let file = self.directory().join(format!("{database}.sql"));
         std::fs::write(&file, dump)?;
-        let loaded = Command::new("mariadb")
+        let loaded = Programs::of_run()?
+            .client()
             .args(["--no-defaults", "--user=root", database])
             .arg(format!("--socket={}", self.socket().display()))
             .stdin(File::open(&file)?)
@@ -225,13 +319,19 @@ impl MariaDb {
         Ok(format!("mysql://root@127.0.0.1:{}/{name}", self.port))
     }
 
-    /// Runs statements with MariaDB's own client, in this database if one is named; gives what they print, without
-    /// titles.
+    /// Runs statements with the server's own client, in this database if one is named; gives what they print, without
+    /// titles. MariaDB's words of replication stand for MySQL's.
     ///
     /// # Errors
     /// When one of them fails.
     pub fn sql(&self, database: &str, statements: &str) -> anyhow::Result<String> {
-        let output = Command::new("mariadb")
+        let programs = Programs::of_run()?;
+        let mut statements = statements.to_owned();
+        for (mariadb, mysql) in WORDS.iter().filter(|_| programs.is_mysql) {
+            statements = statements.replace(mariadb, mysql);
+        }
+        let output = programs
+            .client()
             .args(["--no-defaults", "--user=root", "--batch", "--skip-column-names"])
             .arg(format!("--socket={}", self.socket().display()))
             .arg(format!("--execute={statements}"))
@@ -248,7 +348,8 @@ impl MariaDb {
     /// # Errors
     /// When a statement fails.
     pub fn begin(&self, database: &str, statements: &str) -> anyhow::Result<Transaction> {
-        let mut client = Command::new("mariadb")
+        let mut client = Programs::of_run()?
+            .client()
             .args(["--no-defaults", "--user=root", "--batch", "--skip-column-names", "--unbuffered", "--silent"])
             .arg(format!("--socket={}", self.socket().display()))
             .arg(database)
@@ -392,6 +493,25 @@ impl Drop for MariaDb {
     }
 }
 
+/// Where a server begins to follow another one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Follow {
+    /// Behind the transactions that it has.
+    Transactions,
+    /// At a position in a file of the other one's binary log.
+    Position(String, u64),
+}
+
+/// Words of MariaDB, and MySQL's for the same.
+const WORDS: [(&str, &str); 6] = [
+    ("STOP SLAVE", "STOP REPLICA"),
+    ("START SLAVE", "START REPLICA"),
+    ("RESET SLAVE", "RESET REPLICA"),
+    ("SHOW SLAVE STATUS", "SHOW REPLICA STATUS"),
+    ("SHOW MASTER STATUS", "SHOW BINARY LOG STATUS"),
+    ("RESET MASTER", "RESET BINARY LOGS AND GTIDS"),
+];
+
 /// A transaction that [`MariaDb::begin`] began. The server rolls it back when this is dropped, and some time may pass.
 #[derive(Debug)]
 pub struct Transaction {
@@ -431,21 +551,7 @@ const LOG: &str = "mariadb.log";
 /// When MariaDB is not installed, or does not do it.
 pub fn make_template() -> anyhow::Result<TempDir> {
     let directory = TempDir::new()?;
-    // Its server keeps files of its own for a while, which others that are made at the same time would share.
-    let scratch = TempDir::new()?;
-    let mut install = Command::new("mariadb-install-db");
-    install.arg("--no-defaults");
-    if rustix::process::geteuid().is_root() {
-        // It refuses to run as root unless told so, and may give files to nobody else.
-        install.arg("--user=root");
-    }
-    let output = install
-        .env("TMPDIR", scratch.path())
-        .args(["--auth-root-authentication-method=normal", "--skip-test-db", "--innodb-log-file-size=4M"])
-        .arg(format!("--datadir={}", directory.path().display()))
-        .output()
-        .context(INSTALL)?;
-    ensure!(output.status.success(), "mariadb-install-db: {}", String::from_utf8_lossy(&output.stderr));
+    Programs::of_run()?.install(directory.path())?;
     Ok(directory)
 }
 
@@ -466,26 +572,23 @@ fn spawn(directory: &Path, port: u16, settings: &[String], clock: Option<&str>) 
     // Of its own: a server that starts removes the temporary tables of others from a directory that they share.
     let temporary = directory.join("tmp");
     std::fs::create_dir_all(&temporary)?;
-    // Debian puts it where ordinary users do not look.
-    let program = ["/usr/sbin/mariadbd", "mariadbd"].into_iter().find(|path| Path::new(path).exists());
-    let mut command = Command::new(program.unwrap_or("mariadbd"));
+    let mut command = Programs::of_run()?.server();
     if let Some(offset) = clock {
-        // Not by the program faketime, which would be the child that is killed in the server's place. Whatever counts
-        // from the machine's start, such as waiting, is as ever.
-        command.env("LD_PRELOAD", faketime_library()?).env("FAKETIME", offset).env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+        Programs::with_clock(&mut command, offset)?;
     }
+    // MySQL logs what it applies without being told.
+    let settings = settings.iter().filter(|setting| !MariaDb::is_mysql() || *setting != "--log-slave-updates");
     // The first of them counts, which may be one of the settings.
-    let user = settings.iter().find(|setting| setting.starts_with("--user="));
+    let user = settings.clone().find(|setting| setting.starts_with("--user="));
     command
         .args([
-            "--no-defaults",
             user.map_or("--user=root", String::as_str),
             "--bind-address=127.0.0.1",
             "--skip-log-bin",
             "--performance-schema=off",
         ])
         .args(["--skip-name-resolve", "--max-connections=300", "--innodb-flush-log-at-trx-commit=1"])
-        .args(["--innodb-buffer-pool-size=64M", "--innodb-log-file-size=4M"])
+        .arg("--innodb-buffer-pool-size=64M")
         .arg(format!("--port={port}"))
         .arg(format!("--datadir={}", directory.join("data").display()))
         .arg(format!("--tmpdir={}", temporary.display()))

@@ -116,7 +116,8 @@ impl Shared {
         for port in &self.servers {
             let mut server = TcpStream::connect(("127.0.0.1", *port))?;
             server.set_nodelay(true)?;
-            let greeting = Packet::read(&mut server)?;
+            let mut greeting = Packet::read(&mut server)?;
+            greeting.offer_no_tls();
             servers.push((server, greeting));
         }
         client.set_nodelay(true)?;
@@ -315,6 +316,14 @@ impl Packet {
         let mut packet = vec![a, b, c, self.sequence];
         packet.extend_from_slice(&self.bytes);
         Ok(stream.write_all(&packet)?)
+    }
+
+    /// In a server's greeting: behind its version and 14 more bytes are the lower two bytes of what it can.
+    fn offer_no_tls(&mut self) {
+        let version_end = self.bytes.iter().position(|byte| *byte == 0).unwrap_or_default();
+        if let Some(capabilities) = self.bytes.get_mut(version_end + 15) {
+            *capabilities &= !0x08;
+        }
     }
 
     fn kind(&self) -> Option<u8> {

@@ -151,8 +151,18 @@ impl Database for MariaDb {
 
     as_the_server_does!();
 
-    /// The server makes the table anew only when nobody has looked at it for a tenth of a second.
+    /// MariaDB makes its table anew only when nobody has looked at it for a tenth of a second. MySQL's cannot be read
+    /// while a statement that waits contains bytes that are no text (error 3854).
     fn waiting(&self) -> Vec<String> {
+        if Self::is_mysql() {
+            let status = self.sql("", "SHOW ENGINE INNODB STATUS").unwrap();
+            let transactions = status.split("---TRANSACTION ").filter(|text| text.contains("LOCK WAIT "));
+            let thread = |text: &str| {
+                let (_, behind) = text.split_once("MySQL thread id ")?;
+                behind.split_once(',').map(|(thread, _)| thread.to_owned())
+            };
+            return transactions.filter_map(thread).collect();
+        }
         let select = "SELECT trx_mysql_thread_id FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'";
         std::thread::sleep(Duration::from_millis(150));
         self.sql("", select).unwrap().lines().map(str::to_owned).collect()

@@ -835,7 +835,11 @@ async fn a_table_that_grants_cannot_rest_on_is_refused() {
             bad.push((format!("ALTER TABLE {table} {drop}, ADD UNIQUE prefix ({beginning})"), no_key));
         }
         for (change, named) in bad {
-            if change.contains("wider") && key.contains(other) || change.contains("wider") && number == other {
+            if change.contains("wider") && (key.contains(other) || number == other) {
+                continue;
+            }
+            // MySQL makes an ordinary key of it.
+            if change.contains("USING HASH") && MariaDb::is_mysql() {
                 continue;
             }
             place.sql(&change);
@@ -854,10 +858,12 @@ async fn a_table_that_grants_cannot_rest_on_is_refused() {
         ));
         place.store().await.close().await;
     }
-    let place = Place::with_row(LEAF).await;
-    place.sql("ALTER TABLE leaf_alloc ADD SYSTEM VERSIONING");
-    let refusal = place.refusal().await;
-    assert!(refusal.contains("SYSTEM VERSIONED"), "{refusal}");
+    if !MariaDb::is_mysql() {
+        let place = Place::with_row(LEAF).await;
+        place.sql("ALTER TABLE leaf_alloc ADD SYSTEM VERSIONING");
+        let refusal = place.refusal().await;
+        assert!(refusal.contains("SYSTEM VERSIONED"), "{refusal}");
+    }
     let place = Place::with_row(COSID).await;
     place.sql("ALTER TABLE cosid DROP COLUMN last_max_id, ADD COLUMN last_max_id BIGINT AS (5) VIRTUAL");
     let refusal = place.refusal().await;

@@ -349,8 +349,8 @@ async fn a_deadlock_grants_nothing_and_is_worth_a_retry() {
     let holder = Holder { layout: Holder::one_worker(), ..Holder::new(&leases, "default", "host") };
     let lease = holder.acquire(5).await.unwrap();
     until("its lease has ended", async || now_ms() > lease.valid_until_ms).await;
-    let heavy =
-        "CREATE TABLE heavy (id INT PRIMARY KEY AUTO_INCREMENT); INSERT INTO heavy SELECT seq FROM seq_1_to_1000";
+    let heavy = "CREATE TABLE heavy (id INT PRIMARY KEY AUTO_INCREMENT); INSERT INTO heavy WITH RECURSIVE n AS \
+         (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n WHERE i < 1000) SELECT i FROM n";
     server.sql(database, heavy).unwrap();
     // The transaction that has done less is the victim, and this one wants the two rows the other way round.
     let mut other = lock(&url, "UPDATE heavy SET id = id + 10000 ORDER BY id DESC").await;

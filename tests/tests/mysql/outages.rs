@@ -11,7 +11,7 @@ use sqlx::mysql::MySqlConnection;
 use unalike_mysql::{MysqlOptions, MysqlStore};
 use unalike_storage::SegmentStore as _;
 use unalike_tests::PATIENCE;
-use unalike_tests::mariadb::MariaDb;
+use unalike_tests::mariadb::{Follow, MariaDb};
 use unalike_tests::outages::{
     Database as _, OUTCOME_UNKNOWN, REFUSED, UNAVAILABLE, a_locked_row, a_paused_server, allocate_at_last, connect,
     connections_that_the_network_forgot, cut_under_load, idle_connections_that_broke, judge, killed_under_load,
@@ -95,7 +95,8 @@ async fn a_deadlock_grants_nothing_and_is_worth_a_retry() {
     // round.
     let count = "CREATE TABLE counts (id INT PRIMARY KEY, n INT NOT NULL); INSERT INTO counts VALUES (1, 0); \
                  CREATE TRIGGER counting AFTER UPDATE ON unalike_tag FOR EACH ROW UPDATE counts SET n = n + 1 WHERE id = 1; \
-                 CREATE TABLE heavy (id INT PRIMARY KEY AUTO_INCREMENT); INSERT INTO heavy SELECT seq FROM seq_1_to_1000";
+                 CREATE TABLE heavy (id INT PRIMARY KEY AUTO_INCREMENT); INSERT INTO heavy WITH RECURSIVE n AS \
+                 (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n WHERE i < 1000) SELECT i FROM n";
     server.sql(database, count).unwrap();
     let mut other = MariaDb::raw(&url).await;
     // The transaction that has done less is the victim.
@@ -131,7 +132,10 @@ async fn a_full_disk_keeps_new_tags_out_and_lets_the_others_go_on() {
     // Ever fewer rows at a time, until not one more fits.
     let mut rows = 1_000;
     while rows > 0 {
-        let fill = format!("INSERT INTO filler (text) SELECT REPEAT('x', 2000) FROM seq_1_to_{rows}");
+        let fill = format!(
+            "INSERT INTO filler (text) WITH RECURSIVE n AS (SELECT 1 AS i UNION ALL SELECT i + 1 FROM n WHERE i < {rows}) \
+             SELECT REPEAT('x', 2000) FROM n"
+        );
         if server.sql(database, &fill).is_err() {
             rows /= 10;
         }
@@ -252,11 +256,7 @@ async fn a_replica_that_takes_over_is_refused_unless_it_is_vouched_for() {
     let start = |settings: [String; 5]| MariaDb::start_with(&settings.each_ref().map(String::as_str)).unwrap();
     let mut primary = start(logging(1, 0));
     let replica = start(logging(2, 1));
-    let follow = format!(
-        "CHANGE MASTER TO MASTER_HOST='127.0.0.1', MASTER_PORT={}, MASTER_USER='root', MASTER_USE_GTID=slave_pos; START SLAVE",
-        primary.port()
-    );
-    replica.sql("", &follow).unwrap();
+    replica.follow(&primary, &Follow::Transactions).unwrap();
     let url = primary.database().unwrap();
     let (_, database) = url.rsplit_once('/').unwrap();
     // Root may write where others only read.
@@ -269,9 +269,7 @@ async fn a_replica_that_takes_over_is_refused_unless_it_is_vouched_for() {
     for store in [&checked, &vouched] {
         end = store.allocate("order", 1_000, 0).await.unwrap().end;
     }
-    let position = primary.sql("", "SELECT @@gtid_current_pos").unwrap();
-    let caught_up = format!("SELECT MASTER_GTID_WAIT('{}', 60)", position.trim());
-    assert_eq!(replica.sql("", &caught_up).unwrap().trim(), "0", "the replica has every commit");
+    replica.catch_up(&primary).unwrap();
     primary.kill9().unwrap();
     proxy.lead_to(replica.port());
 

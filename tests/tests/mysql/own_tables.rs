@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use sqlx::mysql::{MySqlConnection, MySqlQueryResult};
-use sqlx::{Connection as _, Executor as _};
+use sqlx::{AssertSqlSafe, Connection as _, Executor as _};
 use unalike_mysql::{Dialect, MysqlOptions, MysqlStore};
 use unalike_storage::contract::{self, Fixture, SegmentFixture, segment_checks};
 use unalike_storage::{
@@ -317,7 +317,10 @@ async fn database_of_version_1() -> String {
     let url = database();
     let mut raw = connection(&url).await;
     for statement in TABLES_OF_VERSION_1 {
-        raw.execute(statement).await.expect(statement);
+        // What MySQL calls a server by.
+        let statement =
+            if MariaDb::is_mysql() { statement.replace("server_uid", "server_uuid") } else { statement.to_owned() };
+        raw.execute(AssertSqlSafe(statement)).await.expect("the statements of version 1");
     }
     url
 }
@@ -787,7 +790,7 @@ async fn without_leave_to_create_tables_it_is_said_what_to_run_and_no_password_i
     refused(error, &["unalike_store is missing", "`unalike schema`"]);
     // The table for the server alone: another dialect made it.
     let store_table = Dialect::Unalike.ddl().swap_remove(0);
-    connection(&empty).await.execute(sqlx::AssertSqlSafe(store_table)).await.expect("made");
+    connection(&empty).await.execute(AssertSqlSafe(store_table)).await.expect("made");
     refused(MysqlStore::connect(options(&format!("{empty}?create=false"))).await, &["unalike_tag is missing"]);
 
     let wrong = options(&url.replace("secret-word", "wrong-word"));

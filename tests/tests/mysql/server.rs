@@ -167,7 +167,7 @@ fn a_name_with_a_space_at_an_end_is_not_imported() -> anyhow::Result<()> {
     // One that came into being before there was such a rule is used as ever.
     mariadb.sql(database, "UPDATE unalike_tag SET tag = 'order ' WHERE tag = 'order'")?;
     assert_eq!(ok_over(&directory, &url, &["next", "order "])?, "2002\n");
-    refused(&directory, &url, &["tags", "create", "order "], &["exists"])?;
+    refused(&directory, &url, &["tags", "create", "order "], &["a space at an end"])?;
     refused(&directory, &url, &["tags", "create", "new "], &["a space at an end"])?;
     Ok(())
 }

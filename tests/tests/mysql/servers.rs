@@ -8,9 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use sqlx::{AssertSqlSafe, Connection as _, MySqlConnection};
 use unalike_mysql::{MysqlLeases, MysqlOptions, MysqlStore};
 use unalike_storage::{LeaseStore as _, Segment, SegmentStore, StoreError, TagOptions, TailRelease};
-use unalike_tests::mariadb::MariaDb;
+use unalike_tests::mariadb::{Follow, MariaDb};
 use unalike_tests::multiplexer::Multiplexer;
 use unalike_tests::mysql_leases::Holder;
+use unalike_tests::outages::Database as _;
 use unalike_tests::proxy::Proxy;
 use unalike_tests::until;
 
@@ -58,12 +59,19 @@ fn refused<T: std::fmt::Debug>(answer: Result<T, StoreError>, parts: &[&str]) {
     assert!(matches!(error, StoreError::Refused { .. }), "{error:?}");
 }
 
+/// What a message says to do before an adoption.
+fn end_replication() -> &'static str {
+    if MariaDb::is_mysql() { "STOP REPLICA; RESET REPLICA ALL" } else { "STOP ALL SLAVES; RESET SLAVE ALL" }
+}
+
 const ANOTHER: &[&str] = &["another one than before", "unalike store adopt --lift"];
 
 /// Settings of a server that others follow.
 fn logging(id: u32, more: &[&str]) -> Vec<String> {
     let mut settings = vec![format!("--server-id={id}"), "--log-bin=log".to_owned(), "--sync-binlog=1".to_owned()];
-    settings.extend(more.iter().map(|&setting| setting.to_owned()));
+    // MySQL has no domains.
+    let has_it = |setting: &&&str| !MariaDb::is_mysql() || !setting.starts_with("--gtid-domain-id=");
+    settings.extend(more.iter().filter(has_it).map(|&setting| setting.to_owned()));
     settings
 }
 
@@ -97,12 +105,14 @@ async fn promoted_in_place(made: Made, by_position: bool, primary_has: &[&str], 
     let mut from = primary.log_end().unwrap();
     let mut replica = match made {
         Made::Copy => {
-            let id = primary.sql("", "SELECT @@gtid_binlog_pos").unwrap();
+            let transactions = primary.transactions().unwrap();
             primary.kill9().unwrap();
             let copy = primary.start_copy().unwrap();
             primary.restart().unwrap();
-            copy.sql("", &format!("SET GLOBAL gtid_slave_pos = '{}'", if by_position { "" } else { id.trim() }))
-                .unwrap();
+            // MySQL's copy has them with its data.
+            if !MariaDb::is_mysql() {
+                copy.set_transactions(if by_position { "" } else { &transactions }).unwrap();
+            }
             from = primary.log_end().unwrap();
             copy
         }
@@ -110,22 +120,21 @@ async fn promoted_in_place(made: Made, by_position: bool, primary_has: &[&str], 
     };
     match made {
         Made::Dump => {
-            let id = primary.sql("", "SELECT @@gtid_binlog_pos").unwrap();
+            let transactions = primary.transactions().unwrap();
             let (_, database) = url.rsplit_once('/').unwrap();
             replica.load_dump_of(&primary, database).unwrap();
             replica.sql("", "RESET MASTER").unwrap();
-            replica
-                .sql("", &format!("SET GLOBAL gtid_slave_pos = '{}'", if by_position { "" } else { id.trim() }))
-                .unwrap();
+            // What has no global ids of its own is waited for by those of the dump.
+            replica.set_transactions(if by_position && !MariaDb::is_mysql() { "" } else { &transactions }).unwrap();
         }
         Made::Empty if by_position => {
             let first = primary.sql("", "SHOW BINARY LOGS").unwrap();
             let file = first.split('\t').next().unwrap();
-            from = format!("MASTER_LOG_FILE='{file}', MASTER_LOG_POS=4, MASTER_USE_GTID=no");
+            from = Follow::Position(file.to_owned(), 4);
         }
         _ => {}
     }
-    let from = if by_position { from } else { "MASTER_USE_GTID=slave_pos".to_owned() };
+    let from = if by_position { from } else { Follow::Transactions };
     replica.follow(&primary, &from).unwrap();
     let store = if made == Made::Copy { open(&url).await } else { store };
     granted.add(store.allocate("order", 1_000, 0).await.unwrap());
@@ -197,7 +206,12 @@ async fn the_same_data_are_known_wherever_they_are() {
     let there = url.replace(&format!(":{}/", server.port()), &format!(":{}/", moved.port()));
     granted.add(open(&there).await.allocate("order", 1_000, 0).await.unwrap());
     assert_eq!(recorded(&moved, &there), record);
-    assert!(record.starts_with("mark ") && record.contains(" server_id 1 gtid_domain_id 0 gtid_slave_pos none era "));
+    let (of_data, of_server) = if MariaDb::is_mysql() {
+        ("server_uuid ", " era ")
+    } else {
+        ("mark ", " server_id 1 gtid_domain_id 0 gtid_slave_pos none era ")
+    };
+    assert!(record.starts_with(of_data) && record.contains(of_server), "{record}");
 }
 
 #[tokio::test]
@@ -207,10 +221,10 @@ async fn a_primary_whose_own_changes_come_back_is_told_from_no_replica_and_is_re
     let url = active.database().unwrap();
     let (mut granted, store) = (Granted::default(), open(&url).await);
     granted.add(store.allocate("order", 1_000, 0).await.unwrap());
-    standby.follow(&active, "MASTER_USE_GTID=slave_pos").unwrap();
+    standby.follow(&active, &Follow::Transactions).unwrap();
     standby.catch_up(&active).unwrap();
     granted.add(store.allocate("order", 1_000, 0).await.unwrap());
-    active.follow(&standby, "MASTER_USE_GTID=slave_pos").unwrap();
+    active.follow(&standby, &Follow::Transactions).unwrap();
     active.catch_up(&active).unwrap();
     let own = &["another one than before", "its own changes came back"];
     refused(store.allocate("order", 1_000, 0).await, own);
@@ -236,27 +250,32 @@ async fn an_applier_that_goes_on(replica_has: &[&str]) {
     let there = url.replace(&format!(":{}/", primary.port()), &format!(":{}/", replica.port()));
     let (mut granted, store) = (Granted::default(), open(&url).await);
     granted.add(store.allocate("order", 10, 0).await.unwrap());
-    replica.follow(&primary, "MASTER_USE_GTID=slave_pos").unwrap();
+    replica.follow(&primary, &Follow::Transactions).unwrap();
     replica.catch_up(&primary).unwrap();
     replica.sql("", "STOP SLAVE SQL_THREAD").unwrap();
     granted.add(store.allocate("order", 5_000, 0).await.unwrap());
-    let end = primary.sql("", "SELECT @@gtid_binlog_pos").unwrap();
-    let received = || replica.sql("", "SHOW SLAVE STATUS").unwrap().contains(end.trim());
-    until("the replica has the change", async || received()).await;
+    let end = primary.transactions().unwrap();
+    until("the replica has the change", async || replica.has_received(&end).unwrap()).await;
     primary.kill9().unwrap();
 
     refused(
         MysqlStore::adopt_server(options(&there, ""), 100_000).await,
-        &["still replicates from 127.0.0.1", "STOP ALL SLAVES; RESET SLAVE ALL"],
+        &["still replicates from 127.0.0.1", end_replication()],
     );
     let mut vouched = options(&there, "");
     vouched.assume_replication_ended = true;
     MysqlStore::adopt_server(vouched.clone(), 100_000).await.unwrap();
+    if MariaDb::is_mysql() {
+        // Nothing in its statements would tell.
+        let replicates = &["was adopted, and replicates from 127.0.0.1", end_replication()];
+        refused(MysqlStore::connect(options(&there, "")).await, replicates);
+        refused(MysqlLeases::connect(options(&there, "")).await, replicates);
+        return;
+    }
     let store = open(&there).await;
     granted.add(store.allocate("order", 5_000, 0).await.unwrap());
     replica.sql("", "START SLAVE SQL_THREAD").unwrap();
-    let applied = || replica.sql("", "SELECT @@gtid_slave_pos").unwrap().contains(end.trim());
-    until("the change is applied", async || applied()).await;
+    until("the change is applied", async || replica.has_applied(&end).unwrap()).await;
     let row = "SELECT watermark FROM unalike_tag WHERE tag = 'order'";
     let (_, database) = url.rsplit_once('/').unwrap();
     assert_eq!(replica.sql(database, row).unwrap().trim(), "5010", "old rows lie over those that were lifted");
@@ -283,18 +302,12 @@ async fn hold_rows(url: &str, table: &str) -> MySqlConnection {
 
 /// Whether replication waits for a lock.
 fn applier_waits(server: &MariaDb) -> bool {
-    // The table is filled anew only where nobody has read it for 100 ms.
-    let query = "DO SLEEP(0.15); SELECT COUNT(*) FROM information_schema.innodb_trx WHERE trx_state = 'LOCK WAIT'";
-    server.sql("", query).unwrap().trim() == "1"
+    server.waiting().len() == 1
 }
 
-/// Whether a grant waits for a lock: there is nothing else that takes so long.
-fn grant_waits(server: &MariaDb, table: &str) -> bool {
-    let query = format!(
-        "SELECT COUNT(*) FROM information_schema.processlist \
-         WHERE info LIKE 'UPDATE {table}%' AND state = 'Updating' AND time_ms > 200"
-    );
-    server.sql("", &query).unwrap().trim() == "1"
+/// Whether a grant waits for a lock behind it.
+fn grant_waits(server: &MariaDb) -> bool {
+    server.waiting().len() == 2
 }
 
 /// A grant that waits for the row while an applier writes an older one to it: what it was sent with was so then.
@@ -306,16 +319,15 @@ async fn a_grant_that_waits_for_an_applier(of_primary: &[&str], dialect: &str, t
     let (_, database) = url.rsplit_once('/').unwrap();
     let (mut granted, store) = (Granted::default(), MysqlStore::connect(options(&url, dialect)).await.unwrap());
     granted.add(store.allocate("order", 10, 0).await.unwrap());
-    replica.follow(&primary, "MASTER_USE_GTID=slave_pos").unwrap();
+    replica.follow(&primary, &Follow::Transactions).unwrap();
     replica.catch_up(&primary).unwrap();
     replica.sql("", "STOP SLAVE SQL_THREAD").unwrap();
     granted.add(store.allocate("order", 5_000, 0).await.unwrap());
     // Gives back what is left: the row goes down.
     let tail = store.allocate("order", 1_000_000, 0).await.unwrap();
     store.release("order", TailRelease { start: tail.start, version: tail.version }).await.unwrap();
-    let end = primary.sql("", "SELECT @@gtid_binlog_pos").unwrap();
-    let received = || replica.sql("", "SHOW SLAVE STATUS").unwrap().contains(end.trim());
-    until("the replica has the change", async || received()).await;
+    let end = primary.transactions().unwrap();
+    until("the replica has the change", async || replica.has_received(&end).unwrap()).await;
     primary.kill9().unwrap();
     let mut vouched = options(&there, dialect);
     vouched.assume_replication_ended = true;
@@ -327,11 +339,10 @@ async fn a_grant_that_waits_for_an_applier(of_primary: &[&str], dialect: &str, t
     replica.sql("", "START SLAVE SQL_THREAD").unwrap();
     until("the applier waits for the row", async || applier_waits(&replica)).await;
     let request = tokio::spawn(async move { store.allocate("order", 1_000, 0).await });
-    until("so does a grant, behind it", async || grant_waits(&replica, table)).await;
+    until("so does a grant, behind it", async || grant_waits(&replica)).await;
     row.close().await.unwrap();
     refused(request.await.unwrap(), &[]);
-    let applied = || replica.sql("", "SELECT @@gtid_slave_pos").unwrap().contains(end.trim());
-    until("the change is applied", async || applied()).await;
+    until("the change is applied", async || replica.has_applied(&end).unwrap()).await;
     let number = replica.sql(database, &format!("SELECT MIN({column}) FROM {table}")).unwrap();
     assert!(number.trim().parse::<u64>().unwrap() < 2_000_000, "old rows lie over those that were lifted: {number}");
 
@@ -394,7 +405,7 @@ async fn a_grant_while_the_successors_rows_are_applied_is_none() {
     let (mut granted, store) =
         (Granted::default(), MysqlStore::connect(options(&url, "request-timeout-ms=20000")).await.unwrap());
     granted.add(store.allocate("order", 10, 0).await.unwrap());
-    adopted.follow(&before, "MASTER_USE_GTID=slave_pos").unwrap();
+    adopted.follow(&before, &Follow::Transactions).unwrap();
     adopted.catch_up(&before).unwrap();
     adopted.sql("", "STOP SLAVE; RESET SLAVE ALL").unwrap();
     let from = adopted.log_end().unwrap();
@@ -406,7 +417,7 @@ async fn a_grant_while_the_successors_rows_are_applied_is_none() {
     until("the applier waits for the row", async || applier_waits(&before)).await;
     let request = tokio::spawn(async move { store.allocate("order", 1_000, 0).await });
     // Unless it has noticed already that the quarantine of leases was applied, which comes before the tags.
-    until("so does a grant", async || request.is_finished() || grant_waits(&before, "unalike_tag")).await;
+    until("so does a grant", async || request.is_finished() || grant_waits(&before)).await;
     row.close().await.unwrap();
     refused(request.await.unwrap(), &[]);
 }
@@ -434,7 +445,8 @@ async fn who_may_not_look_for_replication_vouches_for_its_end() {
     let user = format!("CREATE USER ids@'%'; GRANT ALL ON `{database}`.* TO ids@'%'");
     replica.sql("", &user).unwrap();
     let mut by_user = options(&url.replace("root@", "ids@"), "");
-    let hidden = &["does not say to this user", "GRANT SLAVE MONITOR", "--replication-ended"];
+    let privilege = if MariaDb::is_mysql() { "GRANT REPLICATION CLIENT" } else { "GRANT SLAVE MONITOR" };
+    let hidden = &["does not say to this user", privilege, "--replication-ended"];
     refused(MysqlStore::adopt_server(by_user.clone(), 1_000).await, hidden);
     by_user.assume_replication_ended = true;
     MysqlStore::adopt_server(by_user, 1_000).await.unwrap();

@@ -25,7 +25,7 @@ const HASH: &str = "unalike:alone";
 
 /// What is said of another store, beside the names of both.
 const ANOTHER: [&str; 4] =
-    [HASH, "this program opened the store", "store restored --lift COUNT", "restart the programs"];
+    [HASH, "this program opened the store", "store restored --lift COUNT", "restart this program"];
 
 fn options(url: &str) -> RedisOptions {
     RedisOptions::from_url(url).unwrap()
@@ -256,7 +256,7 @@ async fn a_floor_is_no_tag_and_what_is_no_store_is_not_lifted() {
     let redis = Redis::start(Persistence::AofAlways).unwrap();
     let url = redis.url(0, "");
     refused(RedisStore::restored(options(&url), 1).await, &["no marker", "store init"]);
-    refused(RedisStore::restored(options(&format!("{url}dialect=cosid")), 1).await, &["not lifted"]);
+    refused(RedisStore::restored(options(&format!("{url}dialect=cosid")), 1).await, &["lifts unalike's own tags"]);
     assert_eq!(redis.cli(&["DBSIZE"]).unwrap(), "0");
     assert!(RedisStore::initialise(&options(&url)).await.unwrap());
     assert_eq!(RedisStore::restored(options(&url), 5).await.unwrap().tags, 0);

@@ -10,6 +10,7 @@ mod leases;
 mod load;
 mod outages;
 mod places;
+mod restored;
 mod rules;
 mod sentinel;
 mod server;

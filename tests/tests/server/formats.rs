@@ -603,7 +603,9 @@ fn one_line_of_the_configuration_that_differs_repeats_nothing() -> anyhow::Resul
         (format!("{daily}restart = \"day\"\ngene_bits = 4\n"), "gene_bits was 0, and is 4"),
     ] {
         configure(&changed)?;
-        for arguments in [&["serve", "--listen", "127.0.0.1:0"][..], &["next", "order"]] {
+        let next =
+            if changed.contains("gene_bits") { &["next", "order", "--shard-key", "5"][..] } else { &["next", "order"] };
+        for arguments in [&["serve", "--listen", "127.0.0.1:0"][..], next] {
             let refused = command(directory.path(), arguments);
             assert!(refused.code == Some(1) && refused.stderr.contains(said), "{arguments:?}: {refused:?}");
         }

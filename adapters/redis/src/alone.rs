@@ -148,11 +148,10 @@ impl Alone {
     fn another(&self, found: &str) -> StoreError {
         let opened = self.name.get().map_or(UNNAMED, String::as_str);
         StoreError::refused(format!(
-            "the key {} on {} holds the store {found}, and this program opened the store {opened}: another Redis is \
-             there now, or this one was begun anew or restored, so numbers would repeat. Find out which store is \
-             right. If it is {opened}, put it back, and this program goes on. If it is {found}, see that each of its \
-             tags stands above all that was granted (`unalike store restored --lift COUNT` lifts them), and restart \
-             the programs",
+            "the key {} on {} now holds the store {found}, and this program opened the store {opened}. If you ran `unalike \
+             store restored`, restart this program: that is all. If another Redis is there by mistake, bring {opened} \
+             back, and this program goes on. If {found} is the right one and was not lifted, stop all programs, run \
+             `unalike store restored --lift COUNT`, and start them",
             self.key,
             self.server().address()
         ))

@@ -13,7 +13,7 @@ pub(crate) const CLUSTER: &str =
 const DENIED: &str = "the server denied access: check user and password";
 
 /// The same commands as in the table of this crate.
-const NOT_ALLOWED: &str = "the user may not do it: for his keys (~unalike:*, or as the URL's prefix says) allow him +evalsha \
+const NOT_ALLOWED: &str = "the user may not do it: for its keys (~unalike:*, or as the URL's prefix says) allow it +evalsha \
     +script|load +info +time +hget +hmget +hset +hincrby +set, for leases +hgetall +hkeys +hdel +scan, without a \
     durable store +hlen +hscan +hsetnx, +select for another database than 0, and in a Cluster +asking +cluster|info \
     +cluster|slots";

@@ -46,10 +46,10 @@ impl RedisStore {
             )));
         }
         if options.dialect != Dialect::Unalike {
-            return Err(StoreError::refused(format!(
-                "the dialect {:?} is not lifted: without a durable store its keys are another system's",
-                options.dialect
-            )));
+            return Err(StoreError::refused(
+                "`store restored` lifts unalike's own tags, and not those of another dialect: raise each of them \
+                 (`unalike tags raise TAG NUMBER`)",
+            ));
         }
         options.validate()?;
         options.check_backing(&Backing::RedisAlone)?;

@@ -15,7 +15,7 @@ export const CLUSTER =
 const DENIED = 'the server denied access: check user and password';
 
 const NOT_ALLOWED =
-  "the user may not do it: for his keys (~unalike:*, or as the URL's prefix says) allow him +evalsha +script|load " +
+  "the user may not do it: for its keys (~unalike:*, or as the URL's prefix says) allow it +evalsha +script|load " +
   '+info ' +
   '+time +hget +hmget +hset +hincrby +set, for leases +hgetall +hkeys +hdel +scan, and +select for another ' +
   'database than 0';

@@ -113,7 +113,7 @@ export function snowflakeOptions(layout: Layout, options: unknown): ComponentSno
   const given = checkedOptions('options', options, OPTIONS, refusedOptions);
   const horizonMs = checkedNumber('horizonMs', given.horizonMs ?? 60_000, Number.MIN_SAFE_INTEGER, HORIZON_MAX_MS);
   if (horizonMs < HORIZON_MIN_MS) {
-    const rule = `it must be ${HORIZON_MIN_MS} to ${HORIZON_MAX_MS} milliseconds: 60000 are a minute`;
+    const rule = `it must be ${HORIZON_MIN_MS} to ${HORIZON_MAX_MS} milliseconds (60000 is one minute)`;
     throw new IdsError('number-invalid', `horizonMs is ${horizonMs}, ${rule}`, { argument: 'horizonMs' });
   }
   const aheadMaxMs = checkedNumber('aheadMaxMs', given.aheadMaxMs ?? 10, 0, Number.MAX_SAFE_INTEGER);

@@ -165,7 +165,7 @@ export class Watch {
   #lost(at: 0 | 2): StoreError {
     return new StoreError(
       'refused',
-      `${this.#paths[at]}: the locks of this process are gone, since something in it closed a descriptor of this ` +
+      `${this.#paths[at]}: this process has lost its locks, since something in it closed a descriptor of this ` +
         'file: a second copy of SQLite, or code that opened the file itself. Others may be granted the same numbers, ' +
         'so this process grants none any more. Restart it, with one copy of SQLite',
     );
@@ -176,10 +176,10 @@ export class Watch {
 function openTwice(path: string): StoreError {
   return new StoreError(
     'refused',
-    `${path} is open in this process by other means than this store: by a second copy of SQLite, or by code that ` +
-      "opened it itself. Copies of SQLite in one process undo each other's locks, and others would be granted the " +
-      'same numbers. Load one copy of the driver (npm ls better-sqlite3), and name it to all stores alike; if the ' +
-      'program opens the file by it, too, let it open this store first',
+    `something else in this process has ${path} open: a second copy of unalike or of SQLite, or code that opened the ` +
+      "file itself. They undo each other's locks, and others would be granted the same numbers. Load one copy of each " +
+      '(npm ls unalike better-sqlite3), and pass the same driver to every store; if the program opens the file with ' +
+      'that driver, too, let it open this store first',
   );
 }
 

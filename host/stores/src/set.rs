@@ -318,7 +318,8 @@ impl OpenSet<'_> {
                 let title = volatile.title();
                 tracing::warn!(
                     "no durable store backs {volatile} (--backing none): ids are as safe as this {title} is, and repeat \
-                     after a fail-over to a replica that was behind, or when its files are lost or restored"
+                     after a fail-over to a replica that was behind, when its files are lost, or when they are restored and \
+                     `unalike store restored` is not run"
                 );
             }
         }

@@ -406,7 +406,7 @@ async fn whatever_a_user_may_not_do_is_refused_and_says_what_to_allow() {
     rule.extend(all.iter().map(String::as_str));
     redis.cli(&rule).expect("another rule");
     judge(try_open(&url.replace("/0?", "/3?")).await, REFUSED, &["may not", "+select"]);
-    judge(try_open(&format!("{url}prefix=other")).await, REFUSED, &["may not", "his keys", "prefix"]);
+    judge(try_open(&format!("{url}prefix=other")).await, REFUSED, &["may not", "its keys", "prefix"]);
     let store = open(&url).await;
     redis.cli(&["ACL", "SETUSER", "ids", "+select"]).expect("another rule");
     open(&url.replace("/0?", "/3?")).await.allocate("order", 10, 0).await.expect("in another database");

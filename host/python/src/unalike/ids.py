@@ -57,7 +57,7 @@ T = TypeVar("T")
 _HORIZON_MAX_MS: Final = 366 * 86_400_000
 _HORIZON_MIN_MS: Final = 300
 """As the server has it: a lease is renewed when a third of it has passed, and a shorter one would end meanwhile."""
-_HORIZONS: Final = f"{_HORIZON_MIN_MS} to {_HORIZON_MAX_MS} milliseconds: 60000 are a minute"
+_HORIZONS: Final = f"{_HORIZON_MIN_MS} to {_HORIZON_MAX_MS} milliseconds (60000 is one minute)"
 
 
 class Home:

@@ -349,7 +349,7 @@ def _check_inherited(paths: Sequence[str], inherited: _Inherited) -> None:
     how = "close the store before the fork (SqliteStore.close)"
     if not inherited.is_announced:
         what = "by a call that Python does not hear of (such as daemon(3)), so SQLite has none of its locks here"
-        how = f"{how}, use os.fork, or open the store first in the child"
+        how = f"{how}, use os.fork, or do not open the store before the fork, but in the child"
         raise StoreError("refused", f"{path} was open when this process was forked {what}: {how}")
     if inherited.descriptors is None:
         what = "and its parent had lost SQLite's locks, or the system does not list descriptors"
@@ -357,8 +357,8 @@ def _check_inherited(paths: Sequence[str], inherited: _Inherited) -> None:
     changed = inherited.descriptors.changed()
     if changed is not None:
         name = paths[inherited.files.index(changed)]
-        what = f"and it has closed or replaced a descriptor of {name} since, as daemons do. SQLite's locks need them"
-        how = f"{how}, or open it first after the descriptors were closed"
+        what = f"and this process has since closed or replaced a descriptor of {name}, as daemons do. SQLite needs them"
+        how = f"{how}, or open it for the first time after the descriptors were closed"
         raise StoreError("refused", f"{path} was open when this process was forked, {what}: {how}")
 
 
@@ -865,7 +865,8 @@ def _gone(path: str, what: str) -> StoreError:
         "refused",
         f"{path} {what} while this process had it open: whoever opens the store now would be granted numbers that "
         "were granted before, so this process grants none any more. Stop all programs that use the store. If the "
-        "file is there under another name, move it back, with its -wal and -shm, and start them again. If it is "
+        "database itself is in its place, a second copy of SQLite may have removed what is beside it: start them again, "
+        "with one copy. If the file is there under another name, move it back, with its -wal and -shm, and start them again. If it is "
         "lost, put a backup or a new store there (unalike tags create), and run `unalike store restored --lift COUNT` "
         "before any program uses it",
     )

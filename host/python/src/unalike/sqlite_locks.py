@@ -181,10 +181,10 @@ class Watch:
     def _lost(self, at: int) -> StoreError:
         return StoreError(
             "refused",
-            f"{self._paths[at]}: the locks of this process are gone, since something in it closed a descriptor of this "
+            f"{self._paths[at]}: this process has lost its locks, since something in it closed a descriptor of this "
             "file: a second copy of SQLite, code that opened the file itself, or a daemon that closes its descriptors. "
             "Others may be granted the same numbers, so this process grants none any more. Restart it, with one copy "
-            "of SQLite, and open the store after the descriptors were closed",
+            "of SQLite; in a daemon, open the store after the descriptors were closed",
         )
 
 
@@ -192,10 +192,9 @@ def open_twice(index: str) -> StoreError:
     """Two copies of SQLite in one process undo each other's locks."""
     return StoreError(
         "refused",
-        f"{index} is open in this process by other means than this store: by a second copy of SQLite, or by code that "
-        "opened it itself. Copies of SQLite in one process undo each other's locks, and others would be granted the "
-        "same numbers. Load one copy of SQLite; if the program opens the file by sqlite3, too, let it open this store "
-        "first",
+        f"something else in this process has {index} open: a second copy of unalike or of SQLite, or code that opened "
+        "the file itself. They undo each other's locks, and others would be granted the same numbers. Load one copy of "
+        "each; if the program opens the file by sqlite3, too, let it open this store first",
     )
 
 

@@ -190,7 +190,7 @@ fn show(named: &Named, spread: Option<Spread>) -> anyhow::Result<()> {
         }
         let begins_ms = layout.tick_start_ms(1);
         if now_ms < begins_ms {
-            line("WARNING", format!("no id is issued before {}: its epoch is yet to come", rfc3339(begins_ms)))?;
+            line("WARNING", format!("no id is issued before {}: its epoch is in the future", rfc3339(begins_ms)))?;
         }
         let ends = figures.ends.unwrap_or_default();
         if figures.ended {

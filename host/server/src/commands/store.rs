@@ -40,16 +40,22 @@ pub(crate) async fn adopt(
         }
     };
     // Beside Redis they are often kept elsewhere.
-    let there = if url.is_volatile() { " in this Redis" } else { "" };
+    let snowflakes = if url.is_volatile() {
+        format!(
+            "workers that are leased in this Redis are leased anew from {from} on; where it lacks a namespace, later"
+        )
+    } else {
+        format!("workers are leased from {from} on")
+    };
     let (done, before, programs) = match is_restored {
-        true => ("it goes on with the restored data", "the lost data", "start the programs that use it"),
+        true => ("it continues with the restored data", "the lost data", "start the programs that use it"),
         false => ("the server is adopted", "the server before", "restart the programs that used the server before"),
     };
     let mut text = format!(
         "{address}: {done}\n\
          tags: {tags}, each lifted by {lift} numbers\n\
-         new tags and sub-keys: each begins by as many above its start, as {before} may have known it\n\
-         snowflakes: workers are leased{there} from {from} on, when all leases of {before} have ended\n\
+         tags and sub-keys that are not here: each begins that far above its start, since {before} may have had it\n\
+         snowflakes: {snowflakes}, when all leases of {before} have ended\n\
          next: {others}{programs}\n"
     );
     if adopted.follows_itself {

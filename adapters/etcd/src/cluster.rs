@@ -345,22 +345,9 @@ impl Cluster {
     /// # Errors
     /// [`StoreError::Refused`] if the key was written here by something that copies keys, and [`StoreError::Corrupt`].
     pub(crate) fn read_record(&self, found: &RangeResponse) -> Result<Option<(Record, i64)>, StoreError> {
-        let Some(kv) = found.kvs.first().filter(|_| !self.assume_identity) else {
-            return self.read_copied_record(found);
-        };
-        let record = self.record_of(kv)?;
-        let created =
-            record.cluster.and_then(|cluster| cluster.created).filter(|created| *created != kv.create_revision);
-        let other = match (created, record.writes) {
-            (Some(created), _) => {
-                Some(format!("created in the revision {}, and records {created}", kv.create_revision))
-            }
-            (None, writes) if ![0, kv.version].contains(&writes) => {
-                Some(format!("written {} times, and records {writes}", kv.version))
-            }
-            _ => None,
-        };
-        if let Some(other) = other {
+        let Some(kv) = found.kvs.first() else { return Ok(None) };
+        let record = self.parse_record(kv)?;
+        if let Some(other) = record.differs_from(kv).filter(|_| !self.assume_identity) {
             return Err(self.refused(&format!(
                 "its keys are a copy, or old values were put back: {:?} was {other}. If the original still exists, use that, and \
                  not this copy: both would grant the same numbers. If it is gone, or nobody will use it again, run `unalike store \
@@ -368,16 +355,16 @@ impl Cluster {
                 self.store_key
             )));
         }
-        self.read_copied_record(found)
+        Ok(Some((record.read_from(kv), kv.mod_revision)))
     }
 
     /// The same, of a copy as well.
     pub(crate) fn read_copied_record(&self, found: &RangeResponse) -> Result<Option<(Record, i64)>, StoreError> {
         let Some(kv) = found.kvs.first() else { return Ok(None) };
-        Ok(Some((Record { writes: kv.version, ..self.record_of(kv)? }, kv.mod_revision)))
+        Ok(Some((self.parse_record(kv)?.read_from(kv), kv.mod_revision)))
     }
 
-    fn record_of(&self, kv: &KeyValue) -> Result<Record, StoreError> {
+    fn parse_record(&self, kv: &KeyValue) -> Result<Record, StoreError> {
         Record::read(&kv.value).map_err(|why| damaged(&self.at, &self.store_key, &why))
     }
 

@@ -8,6 +8,8 @@ use std::ops::RangeInclusive;
 use serde::{Deserialize, Serialize};
 use unalike_storage::{StoreError, StoreIdentity, Stripe, random_128};
 
+use crate::wire::KeyValue;
+
 /// The version of what this program writes.
 const VERSION: u32 = 2;
 
@@ -87,6 +89,12 @@ pub(crate) fn lead(index: u64, revision: i64) -> i64 {
     i64::try_from(index).unwrap_or(i64::MAX).saturating_sub(revision)
 }
 
+/// Whether a value that records so many writes of its key is not the one that was written last. One of version 1
+/// records none.
+pub(crate) fn was_put_back(writes: i64, kv: &KeyValue) -> bool {
+    ![0, kv.version].contains(&writes)
+}
+
 impl Record {
     /// That of a store that is begun.
     pub(crate) fn new(cluster: Option<History>) -> Result<Self, StoreError> {
@@ -139,6 +147,20 @@ impl Record {
     /// The record as it is then.
     pub(crate) fn written(&self) -> Self {
         Self { version: VERSION, writes: self.writes.saturating_add(1), ..self.clone() }
+    }
+
+    /// In words, what etcd says otherwise of the key than its value does; none if they agree.
+    pub(crate) fn differs_from(&self, kv: &KeyValue) -> Option<String> {
+        let created = self.cluster.and_then(|cluster| cluster.created);
+        if let Some(created) = created.filter(|created| *created != kv.create_revision) {
+            return Some(format!("created in the revision {}, and records {created}", kv.create_revision));
+        }
+        was_put_back(self.writes, kv).then(|| format!("written {} times, and records {}", kv.version, self.writes))
+    }
+
+    /// The same, to be written over what was read.
+    pub(crate) fn read_from(self, kv: &KeyValue) -> Self {
+        Self { writes: kv.version, ..self }
     }
 
     /// Whether a program of before wrote it last.

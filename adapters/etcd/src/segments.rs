@@ -14,7 +14,7 @@ use unalike_storage::{
 
 use crate::cluster::{Doing, Expected};
 use crate::error::damaged;
-use crate::record::{Lift, Record};
+use crate::record::{Lift, Record, was_put_back};
 use crate::store::{Store, Written, next, put, too_many_races};
 use crate::wire::{Compare, KeyValue, RangeRequest, RangeResponse};
 
@@ -136,23 +136,23 @@ impl Row {
         Ok(TagRecord { tag: tag.to_owned(), options, watermark: self.watermark, version: self.version })
     }
 
-    /// Reads the value of this tag's key, which was written so often, as it is after all adoptions of the store.
-    fn read(store: &Record, tag: &str, value: &[u8], writes: i64) -> Result<Self, String> {
-        let mut row: Self = serde_json::from_slice(value).map_err(|error| format!("is not unalike's ({error})"))?;
+    /// Reads this tag's key, as it is after all adoptions of the store.
+    fn read(store: &Record, tag: &str, kv: &KeyValue) -> Result<Self, String> {
+        let mut row: Self = serde_json::from_slice(&kv.value).map_err(|error| format!("is not unalike's ({error})"))?;
         if row.version >= ID_MAX {
             return Err(format!("has the version {}, which nothing counts to", row.version));
         }
         let lifts = store.lifts.get(row.lifts..).ok_or("has seen adoptions that the store knows nothing of")?;
         // An adoption lifts above whatever was put back before.
-        if lifts.is_empty() && ![0, writes].contains(&row.writes) {
+        if lifts.is_empty() && was_put_back(row.writes, kv) {
             return Err(format!(
-                "has a value of its write {}, and was written {writes} times: an old value was put back, or something else than \
+                "has a value of its write {}, and was written {} times: an old value was put back, or something else than \
                  unalike writes there. Numbers would repeat: lift all tags above what was granted (`unalike store adopt --lift \
                  COUNT`)",
-                row.writes
+                row.writes, kv.version
             ));
         }
-        row.writes = writes;
+        row.writes = kv.version;
         for lift in lifts {
             row.lift(tag, lift);
         }
@@ -234,8 +234,8 @@ impl Tags {
     }
 
     fn seen(&self, expected: &Expected, tag: &str, kv: &KeyValue) -> Result<Seen, StoreError> {
-        let row = Row::read(&expected.record, tag, &kv.value, kv.version)
-            .map_err(|why| damaged(self.at(), &self.store.paths.tag(tag), &why))?;
+        let row =
+            Row::read(&expected.record, tag, kv).map_err(|why| damaged(self.at(), &self.store.paths.tag(tag), &why))?;
         Ok(Seen { row, mod_revision: kv.mod_revision })
     }
 
@@ -632,6 +632,11 @@ mod tests {
         Row::new(&store(&[]), &TagOptions::default(), watermark)
     }
 
+    /// What a key of this value is, which was written so often.
+    fn written(value: impl Into<Vec<u8>>, version: i64) -> KeyValue {
+        KeyValue { value: value.into(), version, ..KeyValue::default() }
+    }
+
     #[test]
     fn numbers_end_at_the_top() {
         let top = row(ID_MAX - 2);
@@ -658,35 +663,35 @@ mod tests {
 
     #[test]
     fn a_row_is_lifted_by_the_adoptions_that_it_has_not_seen() {
-        let value = row(10).write();
-        let read = |lifts: &[u64], tag: &str| Row::read(&store(lifts), tag, &value, 1);
+        let kv = written(row(10).write(), 1);
+        let read = |lifts: &[u64], tag: &str| Row::read(&store(lifts), tag, &kv);
         let lifted = read(&[100, 1_000], "order").unwrap();
         assert_eq!((lifted.watermark, lifted.settled, lifted.lifts), (1_110, 1_110, 2));
-        let lifted = Row::read(&store(&[100, 1_000]), "order", &lifted.write(), 1).unwrap();
+        let lifted = Row::read(&store(&[100, 1_000]), "order", &written(lifted.write(), 1)).unwrap();
         assert_eq!(lifted.watermark, 1_110, "once");
         assert_eq!(read(&[u64::MAX], "order").unwrap().watermark, ID_MAX);
         assert_eq!(read(&[100], "redis-leases\u{1f}default").unwrap().watermark, 5_000, "a time");
         assert_eq!(read(&[100], "order\u{1f}redis-clock:60").unwrap().watermark, 17, "a time");
         assert_eq!(read(&[100], KEPT_FLOOR).unwrap().watermark, 110);
-        assert!(Row::read(&store(&[]), "order", &lifted.write(), 1).is_err(), "of another store");
+        assert!(Row::read(&store(&[]), "order", &written(lifted.write(), 1)).is_err(), "of another store");
     }
 
     #[test]
     fn a_value_that_was_put_back_is_told_until_an_adoption_lifts_it() {
-        let value = row(10).write();
-        let refused = Row::read(&store(&[]), "order", &value, 3).unwrap_err();
+        let kv = written(row(10).write(), 3);
+        let refused = Row::read(&store(&[]), "order", &kv).unwrap_err();
         assert!(refused.contains("its write 1, and was written 3 times"), "{refused}");
-        let lifted = Row::read(&store(&[100]), "order", &value, 3).unwrap();
+        let lifted = Row::read(&store(&[100]), "order", &kv).unwrap();
         assert_eq!((lifted.watermark, lifted.writes), (110, 3));
         // A program of before wrote it.
-        let before = String::from_utf8(value).unwrap().replace(",\"writes\":1", "");
-        assert_eq!(Row::read(&store(&[]), "order", before.as_bytes(), 7).unwrap().writes, 7);
+        let before = String::from_utf8(kv.value).unwrap().replace(",\"writes\":1", "");
+        assert_eq!(Row::read(&store(&[]), "order", &written(before, 7)).unwrap().writes, 7);
     }
 
     #[test]
     fn what_is_no_row_is_told() {
         let text = String::from_utf8(row(10).write()).unwrap();
-        let read = |text: &str| Row::read(&store(&[]), "order", text.as_bytes(), 1);
+        let read = |text: &str| Row::read(&store(&[]), "order", &written(text, 1));
         assert_eq!(read(&text), Ok(row(10)));
         for (from, to) in [
             ("\"watermark\":10", "\"watermark\":9"),

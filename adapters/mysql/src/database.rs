@@ -163,17 +163,15 @@ impl Database {
         )))
     }
 
-    /// Refuses a server that was adopted with the tables of other dialects, and not with those that are used. Answers
-    /// whether it was adopted.
+    /// Refuses a server that was adopted with the tables of other dialects, and not with those that are used.
     ///
     /// # Errors
     /// [`StoreError::Refused`].
-    pub(crate) fn check_adopted(&self) -> Result<bool, StoreError> {
+    pub(crate) fn check_adopted(&self) -> Result<(), StoreError> {
         let Connector { expected, dialect, .. } = self.connector();
-        let Some(Expected { identity: Some(_), recorded, .. }) = expected.get() else { return Ok(false) };
-        let record = Record::read(recorded);
-        if record.is_valid_for(dialect) {
-            return Ok(record.was_adopted());
+        let Some(Expected { identity: Some(_), recorded, .. }) = expected.get() else { return Ok(()) };
+        if Record::read(recorded).is_valid_for(dialect) {
+            return Ok(());
         }
         Err(StoreError::refused(format!(
             "the server at {} took over from another one, and was adopted with the tables of other dialects in this database \

@@ -226,9 +226,7 @@ impl MysqlLeases {
         let (database, facts) = Database::connect(&options).await?;
         warn_of_assumptions(&options, &facts);
         schema::open(&database, &facts, &options).await?;
-        if database.was_adopted() {
-            replication::refuse_unnoticed(&database, &facts).await?;
-        }
+        replication::refuse_unnoticed(&database, &facts).await?;
         Self::open(&database, &options).await
     }
 

@@ -452,9 +452,8 @@ impl MysqlStore {
             return Self::open(database, Schema::NEWEST, options).await;
         }
         let schema = schema::open(&database, &facts, &options).await?;
-        if database.check_adopted()? {
-            replication::refuse_unnoticed(&database, &facts).await?;
-        }
+        database.check_adopted()?;
+        replication::refuse_unnoticed(&database, &facts).await?;
         Self::open(database, schema, options).await
     }
 

@@ -47,7 +47,7 @@ pub(crate) async fn refuse(database: &Database, facts: &ServerFacts, is_vouched:
 /// # Errors
 /// [`StoreError::Refused`] saying what to run.
 pub(crate) async fn refuse_unnoticed(database: &Database, facts: &ServerFacts) -> Result<(), StoreError> {
-    if facts.is_mariadb() {
+    if facts.is_mariadb() || !database.was_adopted() {
         return Ok(());
     }
     match look(database, facts).await? {

@@ -234,7 +234,8 @@ impl RedisLeases {
     }
 
     /// Ends all leases that no durable store stands behind: their namespaces begin anew when all that may ever have
-    /// been granted have ended. Answers from when on workers are leased in each of them, and in any that is lost.
+    /// been granted have ended. Answers from when on workers are leased in each of them; one that the data lack begins
+    /// with its first use, and waits as long from there on.
     pub(crate) async fn begin_all_anew(options: &RedisOptions) -> Result<u64, StoreError> {
         let leases = Self::connect(options.clone(), Backing::RedisAlone).await?;
         let begun = match leases.namespaces().await {

@@ -19,7 +19,7 @@ const LIFT_TIMEOUT: Duration = Duration::from_secs(60);
 pub struct Restored {
     /// How many tags were lifted, sub-keys among them.
     pub tags: u64,
-    /// The time from which workers are leased in every namespace that is kept here, in Unix milliseconds.
+    /// The time from which workers are leased in every namespace that is here, in Unix milliseconds.
     pub leases_from_ms: u64,
 }
 

@@ -3,7 +3,6 @@
 
 use std::fmt::Write as _;
 use std::fs::File;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
@@ -11,7 +10,7 @@ use std::sync::OnceLock;
 use anyhow::{Context, ensure};
 use tempfile::TempDir;
 
-use super::{INSTALL, faketime_library};
+use super::INSTALL;
 use crate::hosts::repository;
 use crate::shared::once;
 
@@ -162,23 +161,13 @@ impl Programs {
             writeln!(statements, "{text}")?;
         }
         let file = scratch.join("install.sql");
-        File::create(&file)?.write_all(statements.as_bytes())?;
+        std::fs::write(&file, statements)?;
         ran(self
             .server()
             .args(["--bootstrap", "--user=root"])
             .arg(format!("--datadir={}", data.display()))
             .arg(format!("--tmpdir={}", scratch.display()))
             .stdin(File::open(&file)?))
-    }
-
-    /// Has a command's process see a clock that is off by so much.
-    ///
-    /// Not by the program faketime, which would be the child that is killed in the server's place. Whatever counts from
-    /// the machine's start, such as waiting, is as ever.
-    pub(crate) fn with_clock(command: &mut Command, offset: &str) -> anyhow::Result<()> {
-        let library = faketime_library()?;
-        command.env("LD_PRELOAD", library).env("FAKETIME", offset).env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
-        Ok(())
     }
 }
 

@@ -333,6 +333,8 @@ impl MariaDb {
         let output = programs
             .client()
             .args(["--no-defaults", "--user=root", "--batch", "--skip-column-names"])
+            // Since 11.4 the client trusts a server's certificate only once it has verified it, also through a socket.
+            .args((!programs.is_mysql).then_some("--skip-ssl-verify-server-cert"))
             .arg(format!("--socket={}", self.socket().display()))
             .arg(format!("--execute={statements}"))
             .args((!database.is_empty()).then_some(database))

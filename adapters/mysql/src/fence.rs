@@ -47,7 +47,7 @@ use crate::record::Record;
 /// - A statement has the store's own time limit, and no other.
 /// - Names in another character set would be those of other tags.
 /// - A change that replicas skip is lost when they take over.
-pub(crate) const SETTINGS: [(&str, &str); 26] = [
+pub(crate) const SETTINGS: [(&str, &str); 27] = [
     ("autocommit", "1"),
     ("completion_type", "'NO_CHAIN'"),
     ("sql_mode", "'STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION'"),
@@ -55,6 +55,8 @@ pub(crate) const SETTINGS: [(&str, &str); 26] = [
     ("transaction_isolation", "'READ-COMMITTED'"),
     ("tx_read_only", "0"),
     ("transaction_read_only", "0"),
+    // On by default since MariaDB 11.6.2: then a grant that waited for another one of its row fails (error 1020).
+    ("innodb_snapshot_isolation", "0"),
     ("unique_checks", "1"),
     ("foreign_key_checks", "1"),
     ("check_constraint_checks", "1"),

@@ -15,7 +15,7 @@ use crate::{FieldOrder, Layout, LayoutFields};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Preset {
-    /// Lower-case letters, digits and hyphens.
+    /// Lower-case letters, digits, hyphens and dots.
     pub name: &'static str,
     /// The layout; also a constant of [`Layout`].
     pub layout: Layout,
@@ -176,6 +176,22 @@ pub const PRESETS: &[Preset] = &[
         field_names: ["", "WorkerId", "seq"],
         source: "Yitter's C#, whose time begins at 2020-02-20T02:20:02.020Z: the widths of yitter",
     },
+    Preset {
+        name: "shardingsphere",
+        layout: Layout::SHARDINGSPHERE,
+        since_ms: Layout::SHARDINGSPHERE.epoch_ms(),
+        field_names: ["", "workerId", "sequence"],
+        source: "ShardingSphere's key generator SNOWFLAKE: 41 bits of ms since 2016-11-01 at UTC+8 (it takes the zone of \
+                 the JVM), worker 10, sequence 12; in another zone write the layout out with its epoch",
+    },
+    Preset {
+        name: "seata-1.4.1",
+        layout: Layout::SEATA_1_4_1,
+        since_ms: Layout::SEATA_1_4_1.epoch_ms(),
+        field_names: ["", "workerId", "sequence"],
+        source: "Seata's IdWorker up to 1.4.1: 41 bits of ms since 2020-05-02T16:00:00Z, worker 10, sequence 12; since \
+                 1.4.2 the worker stands highest, which is seata",
+    },
 ];
 
 /// What [`Layout::named`] searches: the table without its sentences, so that the component need not carry them.
@@ -326,6 +342,12 @@ impl Layout {
     /// `yitter-csharp`: [`YITTER`](Self::YITTER) since 2020-02-20T02:20:02.020Z, as its C# counts.
     pub const YITTER_CSHARP: Self = proven(LayoutFields { epoch_ms: 1_582_165_202_020, ..Self::YITTER.fields() });
 
+    /// `shardingsphere`: 41 bits of ms since 2016-10-31T16:00:00Z | worker 10 | sequence 12, until 2086-07-08.
+    pub const SHARDINGSPHERE: Self = proven(LayoutFields { epoch_ms: 1_477_929_600_000, ..Self::COSID.fields() });
+
+    /// `seata-1.4.1`: 41 bits of ms since 2020-05-02T16:00:00Z | worker 10 | sequence 12, until 2090-01-07.
+    pub const SEATA_1_4_1: Self = proven(LayoutFields { epoch_ms: 1_588_435_200_000, ..Self::COSID.fields() });
+
     /// The layout of the [`preset`] of this name, without the sentence on its source; `None` for an unknown name.
     ///
     /// ```
@@ -458,16 +480,18 @@ mod tests {
     #[test]
     fn ends_are_the_instants_that_the_documentation_names() {
         for (layout, ends_ms) in [
-            (Layout::TWITTER, 3_487_858_230_209),       // 2080-07-10T17:30:30.209Z
-            (Layout::WORKER5, 3_776_831_255_552),       // 2089-09-06T07:47:35.552Z
-            (Layout::REDIS_SHARDED, 2_199_023_255_552), // 2039-09-07T15:47:35.552Z
-            (Layout::SONYFLAKE, 7_233_247_738_880),     // 2199-03-19T03:28:58.880Z
-            (Layout::INSTAGRAM, 2_413_731_649_497),     // 2046-06-27T17:00:49.497Z
-            (Layout::DISCORD, 3_619_093_655_552),       // 2084-09-06T15:47:35.552Z
-            (Layout::COSID, 3_776_226_455_552),         // 2089-08-30T07:47:35.552Z
-            (Layout::YITTER_53, 3_781_159_657_552),     // 2089-10-26T10:07:37.552Z
-            (Layout::TSID, 3_776_860_055_552),          // 2089-09-06T15:47:35.552Z
-            (Layout::SONYFLAKE_V1, 6_907_087_738_880),  // 2188-11-16T03:28:58.880Z
+            (Layout::TWITTER, 3_487_858_230_209),        // 2080-07-10T17:30:30.209Z
+            (Layout::WORKER5, 3_776_831_255_552),        // 2089-09-06T07:47:35.552Z
+            (Layout::REDIS_SHARDED, 2_199_023_255_552),  // 2039-09-07T15:47:35.552Z
+            (Layout::SONYFLAKE, 7_233_247_738_880),      // 2199-03-19T03:28:58.880Z
+            (Layout::INSTAGRAM, 2_413_731_649_497),      // 2046-06-27T17:00:49.497Z
+            (Layout::DISCORD, 3_619_093_655_552),        // 2084-09-06T15:47:35.552Z
+            (Layout::COSID, 3_776_226_455_552),          // 2089-08-30T07:47:35.552Z
+            (Layout::YITTER_53, 3_781_159_657_552),      // 2089-10-26T10:07:37.552Z
+            (Layout::TSID, 3_776_860_055_552),           // 2089-09-06T15:47:35.552Z
+            (Layout::SONYFLAKE_V1, 6_907_087_738_880),   // 2188-11-16T03:28:58.880Z
+            (Layout::SHARDINGSPHERE, 3_676_952_855_552), // 2086-07-08T07:47:35.552Z
+            (Layout::SEATA_1_4_1, 3_787_458_455_552),    // 2090-01-07T07:47:35.552Z
         ] {
             assert_eq!(layout.ends_ms(), ends_ms, "{layout}");
         }
@@ -495,6 +519,8 @@ mod tests {
             ("yitter-53", "41/6/6 epoch 1582136402000 tick 1 ms"),
             ("yitter-js", "51/6/6 epoch 1577836800000 tick 1 ms"),
             ("yitter-csharp", "51/6/6 epoch 1582165202020 tick 1 ms"),
+            ("shardingsphere", "41/10/12 epoch 1477929600000 tick 1 ms"),
+            ("seata-1.4.1", "41/10/12 epoch 1588435200000 tick 1 ms"),
         ];
         assert_eq!(figures, published.map(|(name, layout)| (name, layout.to_string())));
     }
@@ -506,7 +532,7 @@ mod tests {
         for found in PRESETS {
             let name = found.name;
             assert!(
-                name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-'),
+                name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-.".contains(&byte)),
                 "{name}"
             );
             assert!(!found.source.is_empty() && !found.source.ends_with('.'), "{name}");

@@ -35,7 +35,9 @@ export type PresetName =
   | 'yitter'
   | 'yitter-53'
   | 'yitter-js'
-  | 'yitter-csharp';
+  | 'yitter-csharp'
+  | 'shardingsphere'
+  | 'seata-1.4.1';
 
 /**
  * The layouts that have a name: those of the systems whose ids and workers unalike takes over. The four widths are
@@ -60,6 +62,8 @@ export const PRESETS: Readonly<Record<PresetName, Layout>> = Object.freeze({
   'yitter-53': preset([41, 0, 6, 6], 1_582_136_402_000n),
   'yitter-js': preset([51, 0, 6, 6], 1_577_836_800_000n),
   'yitter-csharp': preset([51, 0, 6, 6], 1_582_165_202_020n),
+  shardingsphere: preset([41, 0, 10, 12], 1_477_929_600_000n),
+  'seata-1.4.1': preset([41, 0, 10, 12], 1_588_435_200_000n),
 });
 
 function sequenceFirst(layout: Layout): Layout {

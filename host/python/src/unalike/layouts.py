@@ -34,6 +34,8 @@ LAYOUTS: Final[Mapping[str, Layout]] = MappingProxyType(
         "yitter-53": Layout(41, 0, 6, 6, "worker-first", 1_582_136_402_000, 1),
         "yitter-js": Layout(51, 0, 6, 6, "worker-first", 1_577_836_800_000, 1),
         "yitter-csharp": Layout(51, 0, 6, 6, "worker-first", 1_582_165_202_020, 1),
+        "shardingsphere": Layout(41, 0, 10, 12, "worker-first", 1_477_929_600_000, 1),
+        "seata-1.4.1": Layout(41, 0, 10, 12, "worker-first", 1_588_435_200_000, 1),
     }
 )
 """The presets by name. The sources are in the list of ``unalike layouts``."""

@@ -17,6 +17,8 @@
 
 extern crate alloc;
 
+#[cfg(test)]
+mod dated_ids;
 mod foreign;
 mod guess;
 mod ulid;

@@ -47,7 +47,7 @@ fn an_id_without_a_layout_is_guessed() {
         row(&table, "leaf"),
         &["2019-09-06T01:35:00.834Z", " 39 ", " 3448 ", "its time lies between the first such ids and now"],
     );
-    says(row(&table, "twitter"), &["datacenter 1", " 7 "]);
+    says(row(&table, "twitter"), &["since 2010-11-04", "datacenter 1", " 7 "]);
     for implausible in ["mastodon", "redis-sharded", "cosid-53", "vesta-min-granularity", "wuid"] {
         assert!(!table.lines().any(|line| line.starts_with(implausible)), "{table}");
     }
@@ -58,6 +58,7 @@ fn an_id_without_a_layout_is_guessed() {
     says(row(&all, "cosid-53"), &["no: it has more than 53 bits"]);
     says(row(&all, "vesta-min-granularity"), &["no: its type is 0, which is always 1"]);
     says(row(&all, "wuid"), &["no: any number fits"]);
+    says(row(&all, "baidu"), &["2016-05-19 to 2024-11-20"]);
     says(&ok(at, &["decode", "42"]), &["a number of a sequence"]);
 
     for (text, name, words) in [
@@ -248,6 +249,7 @@ fn http_guesses_takes_apart_and_gives_ranges() -> anyhow::Result<()> {
     let leaf = named(candidates, "leaf").context("no leaf")?;
     assert_eq!((&leaf["read_as"], &leaf["number"]), (&json!("decimal"), &json!(LEAF)));
     assert_eq!((&leaf["time"], &leaf["unix_ms"]), (&json!("2019-09-06T01:35:00.834Z"), &json!(1_567_733_700_834_u64)));
+    assert_eq!((&leaf["since"], &leaf["until"]), (&json!("2017-01-01T00:00:00.000Z"), &Value::Null));
     assert_eq!(leaf["fields"], json!({ "worker": 39, "sequence": 3448 }));
     assert_eq!(leaf["source_names"], json!({ "worker": "workerId", "sequence": "sequenceId" }));
     let all = get(&format!("/v1/decode/{LEAF}?all=true"))?;

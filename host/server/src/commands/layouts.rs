@@ -71,19 +71,24 @@ fn guess(layouts: &Layouts, arguments: &DecodeArguments) -> anyhow::Result<()> {
             read.collect::<String>()
         ));
     }
-    let mut table = Table::new(["LAYOUT", "TIME", "WORKER", "SEQUENCE", "OTHERS", "WHY"]);
+    let mut table = Table::new(["LAYOUT", "IN USE", "TIME", "WORKER", "SEQUENCE", "OTHERS", "WHY"]);
     for candidate in &guessed.candidates {
         table.add(row(candidate));
     }
     table.print()
 }
 
-fn row(candidate: &Candidate) -> [String; 6] {
+fn row(candidate: &Candidate) -> [String; 7] {
     let name = match candidate.read_as {
         read_as @ ("padded" | "base36" | "base62" | "base32" | "uuid") if !candidate.layout.starts_with("uuid") => {
             format!("{} ({read_as})", candidate.layout)
         }
         _ => candidate.layout.clone(),
+    };
+    let in_use = match (&candidate.in_use.since, &candidate.in_use.until) {
+        (Some(since), Some(until)) => format!("{} to {}", day(since), day(until)),
+        (Some(since), None) => format!("since {}", day(since)),
+        (None, _) => String::new(),
     };
     let (mut worker, mut sequence, mut others) = (Vec::new(), Vec::new(), Vec::new());
     for (field, value, _) in candidate.fields.iter() {
@@ -95,6 +100,7 @@ fn row(candidate: &Candidate) -> [String; 6] {
     }
     [
         name,
+        in_use,
         candidate.time.clone().unwrap_or_default(),
         worker.join(" "),
         sequence.join(" "),

@@ -251,7 +251,12 @@ impl Layouts {
             return Err(DecodeError::NoShape { text: shortened(id) });
         }
         let wanted = guesses.iter().filter(|guess| all || makes_sense(guess));
-        Ok(Candidates { id: id.to_owned(), candidates: wanted.map(|guess| self.candidate(guess)).collect() })
+        let in_use = |guess: &Guess<'_>| {
+            let known = known.iter().find(|known| matches!(guess.shape, Shape::Id(_)) && known.name == guess.name)?;
+            Some(InUse::of(known.since_ms, known.scheme.ends_ms()?, now_ms))
+        };
+        let candidates = wanted.map(|guess| self.candidate(guess, in_use(guess).unwrap_or_default())).collect();
+        Ok(Candidates { id: id.to_owned(), candidates })
     }
 
     /// The ids from one time to another, which is not part of the span.
@@ -293,7 +298,7 @@ impl Layouts {
         names.filter_map(|name| self.find(name).ok()).map(|named| figures(&named, now_ms)).collect()
     }
 
-    fn candidate(&self, guess: &Guess<'_>) -> Candidate {
+    fn candidate(&self, guess: &Guess<'_>, in_use: InUse) -> Candidate {
         let named = match guess.shape {
             Shape::Id(_) => self.find(guess.name).ok(),
             Shape::Cosid(_) => Some(Named::of_scheme(guess.name, COSID_GENERATOR, "CosId's CosIdGenerator")),
@@ -316,6 +321,7 @@ impl Layouts {
             number: guess.id.map(|id| id.to_string()),
             plausible: makes_sense(guess),
             why: why(guess),
+            in_use,
             time: guess.unix_ms.map(rfc3339),
             unix_ms: guess.unix_ms,
             fields: Fields::new(named.as_ref(), guess.fields.iter().copied()),
@@ -474,6 +480,9 @@ pub(crate) struct Candidate {
     pub(crate) plausible: bool,
     /// Why, or why not.
     pub(crate) why: String,
+    /// When there are ids of the layout.
+    #[serde(flatten)]
+    pub(crate) in_use: InUse,
     /// When the id's tick began, RFC 3339, in UTC, if there is a time in it.
     pub(crate) time: Option<String>,
     /// The same in Unix milliseconds.
@@ -481,6 +490,21 @@ pub(crate) struct Candidate {
     /// The other fields.
     #[serde(flatten)]
     pub(crate) fields: Fields,
+}
+
+/// When there are ids of a layout; nothing where that is not known.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub(crate) struct InUse {
+    /// No id is older, RFC 3339, in UTC.
+    pub(crate) since: Option<String>,
+    /// From when on there are no more, if that has passed.
+    pub(crate) until: Option<String>,
+}
+
+impl InUse {
+    fn of(since_ms: u64, ends_ms: u64, now_ms: u64) -> Self {
+        Self { since: Some(rfc3339(since_ms)), until: Some(ends_ms).filter(|ends_ms| *ends_ms <= now_ms).map(rfc3339) }
+    }
 }
 
 /// A UUID and a ULID are what their shape says, whatever their time is.
@@ -714,6 +738,25 @@ mod tests {
         assert_eq!(figures_of("wuid").epoch, None);
         assert_eq!(figures_of("cosid-53").above_53_bits, None);
         assert_eq!(figures_of("yitter").above_53_bits.as_deref(), Some("2089-10-26T10:07:37.552Z"));
+    }
+
+    #[test]
+    fn candidates_tell_when_their_layouts_are_in_use() {
+        let guessed = own("ours", "41/10/12 epoch 2024-01-01").unwrap().candidates("118876832896389120", true).unwrap();
+        let in_use = |name: &str| {
+            let candidate = guessed.candidates.iter().find(|candidate| candidate.layout == name).unwrap();
+            (candidate.in_use.since.as_deref(), candidate.in_use.until.as_deref())
+        };
+        assert_eq!(in_use("seata-1.4.1"), (Some("2020-05-02T16:00:00.000Z"), None));
+        assert_eq!(in_use("leaf"), (Some("2017-01-01T00:00:00.000Z"), None), "years after its epoch");
+        assert_eq!(in_use("baidu"), (Some("2016-05-19T16:00:00.000Z"), Some("2024-11-20T13:24:16.000Z")));
+        assert_eq!(in_use("vesta-max-peak"), (Some("2014-12-31T16:00:00.000Z"), None));
+        assert_eq!(in_use("ours"), (Some("2024-01-01T00:00:00.000Z"), None));
+        assert_eq!(in_use("wuid"), (None, None));
+        let ulid = Layouts::default().candidates("01ARZ3NDEKTSV4RRFFQ69G5FAV", false).unwrap();
+        assert_eq!(ulid.candidates[0].in_use, InUse::default());
+        let shown = serde_json::to_value(&guessed.candidates[0]).unwrap();
+        assert!(shown["since"].is_string() && shown["until"].is_null() && shown["why"].is_string(), "{shown}");
     }
 
     #[test]

@@ -1346,6 +1346,12 @@ fn schemas(config: &Config) -> Value {
                 "type": "boolean", "description": "Whether it makes sense; UUIDs and ULIDs do, whatever their time is",
             },
             "why": { "type": "string" },
+            "since": {
+                "type": ["string", "null"], "description": "No id of the layout is older, where that is known, in UTC",
+            },
+            "until": {
+                "type": ["string", "null"], "description": "When the ids of the layout ended, if they have, in UTC",
+            },
             "time": id_time(), "unix_ms": unix_ms(), "fields": fields(), "source_names": source_names(),
         })),
         "IdRange": record(json!({

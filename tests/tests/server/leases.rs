@@ -641,6 +641,14 @@ fn all_servers_lease_a_namespace_in_one_place() -> anyhow::Result<()> {
             Ok([server.get(FLAKES)?.status, machine.status])
         };
         assert_eq!(ask(&first)?, [200, 200]);
+        // Nor are machine ids of another width leased there, whose lease namespace nobody has used.
+        let wider = MACHINE.replace("machineBit=4", "machineBit=5");
+        assert_eq!(second.client().send("POST", &wider, "application/json", "")?.status, 500);
+        assert_eq!(
+            first.client().send("POST", &wider, "application/json", "")?.status,
+            400,
+            "a namespace has one width"
+        );
         assert_eq!(second.get(FLAKES)?.problem()?, "store-refused");
         assert_eq!(ask(&second)?, [500, 500]);
         let place = if is_redis_first { "are kept in a Redis" } else { "are kept in the durable store itself" };

@@ -28,7 +28,8 @@
 //! CosId's that did not: it goes on with a machine id that it has lost (`M-03`) or that somebody else has.
 //!
 //! A namespace has one width, as in CosId: a `machineBit` other than that of the machine ids that are leased in it is
-//! refused until their leases have ended.
+//! refused until their leases have ended. A store says of each lease namespace whether a Redis above it has it, and each
+//! width has one of its own, so `cosid:NAMESPACE:` is taken before the first machine id: all widths are where that is.
 //!
 //! Errors are CosId's, with the status 400: `M-01` when all machine ids are leased, `M-02` when nothing is known of the
 //! instance, `M-03` when its machine id was ended.
@@ -59,6 +60,9 @@ use crate::words::{rfc3339, shortened};
 
 /// The bits of CosId's widest machine ids.
 pub(crate) const MACHINE_BITS_MAX: u64 = 20;
+
+/// The bits of the workers of the namespace that says where all widths are leased.
+const PLACE_BITS: u8 = 20;
 
 /// Some of CosId's generators count seconds: no second belongs to two leases.
 const TICK_MS: u32 = 1_000;
@@ -211,18 +215,40 @@ impl<'s> MachineRequest<'s> {
         Ok(duration_ms.saturating_add(u64::from(TICK_MS)))
     }
 
-    /// The widths in which machine ids were ever leased, each with its namespace in the store.
-    async fn widths(&self) -> Result<Vec<(u8, String)>, Failed> {
-        let namespaces = self.store().namespaces().await?.into_iter();
-        let widths =
-            namespaces.filter_map(|namespace| Some((namespace.strip_prefix(&self.prefix())?.parse().ok()?, namespace)));
-        Ok(widths.collect())
+    /// The widths in which machine ids were ever leased, each with its namespace, of all of the store's.
+    fn widths(&self, namespaces: Vec<String>) -> impl Iterator<Item = (u8, String)> {
+        let prefix = self.prefix();
+        namespaces
+            .into_iter()
+            .filter_map(move |namespace| Some((namespace.strip_prefix(&prefix)?.parse().ok()?, namespace)))
+    }
+
+    /// Takes the place of all widths, unless it is taken: in one step, also between servers that lease in two stores of
+    /// which one grants the other its time. A Redis alone shares nothing with another place, and has no identity.
+    async fn take_place(&self, namespaces: &[String]) -> Result<(), Failed> {
+        let namespace = self.prefix();
+        if namespaces.contains(&namespace) || self.store().identity().await?.is_none() {
+            return Ok(());
+        }
+        let acquire = LeaseAcquire {
+            namespace,
+            // Bound for ever, and so many workers that nobody waits for one.
+            layout: layout(PLACE_BITS)?,
+            holder: self.instance.clone(),
+            preferred_worker: None,
+            now_ms: SystemClock.now_ms(),
+            horizon_ms: 2 * u64::from(TICK_MS),
+        };
+        let lease = self.store().acquire(&acquire).await?;
+        // Nobody uses it. What is not released ends by itself.
+        let _ = self.store().release(&acquire.namespace, lease.worker, lease.grant_id, lease.not_before_ms).await;
+        Ok(())
     }
 
     /// The newest lease of each machine id that is recorded as this instance's, with its namespace and layout.
     async fn own(&self) -> Result<Vec<Own>, Failed> {
         let mut own = Vec::new();
-        for (bits, namespace) in self.widths().await? {
+        for (bits, namespace) in self.widths(self.store().namespaces().await?) {
             let layout = layout(bits)?;
             let records = self.store().leases(&namespace).await?;
             let records = records.into_iter().filter(|record| record.holder == self.instance);
@@ -233,8 +259,8 @@ impl<'s> MachineRequest<'s> {
 
     /// Refuses machine ids of another width than those that are leased: in CosId a namespace has one width, and its
     /// machine ids differ from one another.
-    async fn check_width(&self, wanted: u8) -> Result<(), Failed> {
-        for (bits, namespace) in self.widths().await? {
+    async fn check_width(&self, wanted: u8, namespaces: Vec<String>) -> Result<(), Failed> {
+        for (bits, namespace) in self.widths(namespaces) {
             if bits == wanted {
                 continue;
             }
@@ -302,12 +328,14 @@ async fn acquire(service: &Service, request: Request) -> Result<MachineState, Fa
     let layout = layout(bits)?;
     let horizon_ms = asked.horizon_ms()?;
     let namespace = format!("{}{bits}", asked.prefix());
+    let namespaces = asked.store().namespaces().await?;
     if let Err(denied) = &asked.may_begin
-        && !asked.store().namespaces().await?.contains(&namespace)
+        && !namespaces.contains(&namespace)
     {
         return Err(Problem::from(denied.clone()).into());
     }
-    asked.check_width(bits).await?;
+    asked.take_place(&namespaces).await?;
+    asked.check_width(bits, namespaces).await?;
     let is_stable = asked.parameters.get("stable").is_some_and(|stable| stable.eq_ignore_ascii_case("true"));
     // Before the new one is taken: another process of the name that takes one meanwhile keeps it.
     let before = if is_stable { asked.own().await? } else { Vec::new() };
@@ -321,7 +349,11 @@ async fn acquire(service: &Service, request: Request) -> Result<MachineState, Fa
     };
     let lease = asked.store().acquire(&acquire).await?;
     // Of two that begin with two widths at once, each has taken one by now and sees the other's.
-    if let Err(failed) = asked.check_width(bits).await {
+    let checked = match asked.store().namespaces().await {
+        Ok(namespaces) => asked.check_width(bits, namespaces).await,
+        Err(error) => Err(error.into()),
+    };
+    if let Err(failed) = checked {
         // Nobody was told of it.
         asked.store().release(&acquire.namespace, lease.worker, lease.grant_id, lease.not_before_ms).await?;
         return Err(failed);

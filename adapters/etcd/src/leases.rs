@@ -53,6 +53,13 @@ pub struct EtcdLeases {
 #[serde(deny_unknown_fields)]
 struct Namespace {
     binding: BTreeMap<String, u64>,
+    /// How many adoptions it has seen.
+    #[serde(default)]
+    lifts: usize,
+    /// How often its key was written by then, as etcd counts: a value that was put back is behind. 0 in values of
+    /// earlier programs.
+    #[serde(default)]
+    writes: i64,
 }
 
 /// A worker's newest lease. Its `valid_until_ms` is the greatest end recorded for the worker.
@@ -66,6 +73,11 @@ struct Worker {
     valid_until_ms: u64,
     acquired_ms: u64,
     is_final: bool,
+    /// As those of a [`Namespace`].
+    #[serde(default)]
+    lifts: usize,
+    #[serde(default)]
+    writes: i64,
 }
 
 const WORKER_VERSION: u32 = 1;
@@ -74,12 +86,23 @@ const WORKER_VERSION: u32 = 1;
 struct Bound {
     binding: NamespaceBinding,
     mod_revision: i64,
+    /// What is written in its place with the next lease, if it has not seen every adoption or records no writes: only
+    /// then is an older value told.
+    renewed: Option<Vec<u8>>,
 }
 
 /// A worker as it was found.
 struct Found {
     record: LeaseRecord,
+    last: LastWrite,
+}
+
+/// The last write of a key; zeros if it is not there.
+#[derive(Clone, Copy, Default)]
+struct LastWrite {
     mod_revision: i64,
+    /// How many there were.
+    writes: i64,
 }
 
 /// What a request sees before it decides.
@@ -140,8 +163,9 @@ impl EtcdLeases {
 
     fn bound(&self, namespace: &str, expected: &Expected, kv: &KeyValue) -> Result<Bound, StoreError> {
         let odd = |why: &str| damaged(self.at(), &self.store.paths.namespace(namespace), why);
-        let Namespace { binding: figures } =
+        let Namespace { binding: figures, lifts, writes } =
             serde_json::from_slice(&kv.value).map_err(|error| odd(&format!("is not unalike's ({error})")))?;
+        let unseen = expected.record.unseen_lifts(lifts, writes, kv).map_err(|why| odd(&why))?;
         if is_in_redis(&figures) {
             return Err(StoreError::leases_elsewhere(namespace, LeasesKept::InRedis));
         }
@@ -156,7 +180,9 @@ impl EtcdLeases {
         }
         // After an adoption no lease of any namespace begins before this.
         let floor_ms = binding.floor_ms.max(expected.record.floor_ms);
-        Ok(Bound { binding: NamespaceBinding { floor_ms, ..binding }, mod_revision: kv.mod_revision })
+        let is_behind = !unseen.is_empty() || writes == 0;
+        let renewed = is_behind.then(|| namespace_value(figures, &expected.record, kv.version));
+        Ok(Bound { binding: NamespaceBinding { floor_ms, ..binding }, mod_revision: kv.mod_revision, renewed })
     }
 
     /// Writes the mark that Redis has the leases of a namespace, unless somebody has bound it here.
@@ -173,7 +199,7 @@ impl EtcdLeases {
                 };
             }
             let figures = NamespaceBinding::figures_in_redis().map(|(name, figure)| (name.to_owned(), figure)).into();
-            let puts = vec![put(&key, json(&Namespace { binding: figures }))];
+            let puts = vec![put(&key, namespace_value(figures, &expected.record, 0))];
             let compare = vec![Compare::unchanged(&key, 0)];
             if let Written::Done(_) = self.store.write(doing, &expected, compare, puts, Vec::new()).await? {
                 return Ok(());
@@ -182,7 +208,7 @@ impl EtcdLeases {
         Err(too_many_races(self.at(), doing))
     }
 
-    fn found(&self, prefix: &str, kv: &KeyValue) -> Result<Found, StoreError> {
+    fn found(&self, expected: &Expected, prefix: &str, kv: &KeyValue) -> Result<Found, StoreError> {
         let key = String::from_utf8_lossy(&kv.key).into_owned();
         let odd = |why: &str| damaged(self.at(), &key, why);
         let number = key.strip_prefix(prefix).filter(|number| number.len() == 10);
@@ -192,6 +218,8 @@ impl EtcdLeases {
         if read.version != WORKER_VERSION {
             return Err(odd(&format!("has the version {}, and this program knows only 1", read.version)));
         }
+        // No lease from before an adoption overlaps one that is granted afterwards, whatever its end.
+        expected.record.unseen_lifts(read.lifts, read.writes, kv).map_err(|why| odd(&why))?;
         let has_digits = read.grant_id.len() == 32 && read.grant_id.bytes().all(|digit| digit.is_ascii_hexdigit());
         let grant_id = has_digits.then(|| u128::from_str_radix(&read.grant_id, 16).ok()).flatten();
         let grant_id = grant_id.ok_or_else(|| odd("has a grant id without 32 hexadecimal digits"))?;
@@ -201,12 +229,18 @@ impl EtcdLeases {
         }
         let lease = Lease { worker, grant_id: GrantId(grant_id), not_before_ms, valid_until_ms };
         let (holder, acquired_ms, is_final) = (read.holder, read.acquired_ms, read.is_final);
-        Ok(Found { record: LeaseRecord { lease, holder, acquired_ms, is_final }, mod_revision: kv.mod_revision })
+        let last = LastWrite { mod_revision: kv.mod_revision, writes: kv.version };
+        Ok(Found { record: LeaseRecord { lease, holder, acquired_ms, is_final }, last })
     }
 
-    fn all_found(&self, namespace: &str, found: &RangeResponse) -> Result<BTreeMap<u32, Found>, StoreError> {
+    fn all_found(
+        &self,
+        expected: &Expected,
+        namespace: &str,
+        found: &RangeResponse,
+    ) -> Result<BTreeMap<u32, Found>, StoreError> {
         let prefix = self.store.paths.workers(namespace);
-        let read = |kv| self.found(&prefix, kv).map(|found| (found.record.lease.worker, found));
+        let read = |kv| self.found(expected, &prefix, kv).map(|found| (found.record.lease.worker, found));
         found.kvs.iter().map(read).collect()
     }
 
@@ -245,7 +279,7 @@ impl EtcdLeases {
         };
         bound.binding.check_layout(namespace, acquire.layout)?;
         bound.binding.check_quarantine(namespace, clocks.store_ms)?;
-        let workers = self.all_found(namespace, &look.workers)?;
+        let workers = self.all_found(&look.expected, namespace, &look.workers)?;
         if let Some(worker) = workers.keys().find(|&&worker| worker > acquire.layout.worker_max()) {
             return Err(damaged(
                 self.at(),
@@ -271,9 +305,8 @@ impl EtcdLeases {
         };
         let record =
             LeaseRecord { lease, holder: acquire.holder.clone(), acquired_ms: clocks.store_ms, is_final: false };
-        let before = workers.get(&chosen.worker).map_or(0, |found| found.mod_revision);
-        let conditions = (namespace, bound.mod_revision, before);
-        Ok(self.put_worker(doing, &look.expected, conditions, &record).await?.then_some(lease))
+        let before = workers.get(&chosen.worker).map_or_else(LastWrite::default, |found| found.last);
+        Ok(self.put_worker(doing, &look.expected, (namespace, &bound, before), &record).await?.then_some(lease))
     }
 
     /// Binds a namespace that is used for the first time. It is not an error if another program was faster: in either
@@ -292,22 +325,23 @@ impl EtcdLeases {
         binding.grant(0, clocks, acquire.horizon_ms)?;
         let figures = binding.figures().map(|(name, figure)| (name.to_owned(), figure)).into();
         let key = self.store.paths.namespace(&acquire.namespace);
-        let puts = vec![put(&key, json(&Namespace { binding: figures }))];
+        let puts = vec![put(&key, namespace_value(figures, &expected.record, 0))];
         self.store.write(doing, expected, vec![Compare::unchanged(&key, 0)], puts, Vec::new()).await.map(drop)
     }
 
-    /// Writes a worker's lease, if namespace and worker were not written since these revisions. Answers whether it was
+    /// Writes a worker's lease, if namespace and worker were not written since they were found. Answers whether it was
     /// written.
     async fn put_worker(
         &self,
         doing: Doing,
         expected: &Expected,
-        (namespace, bound, before): (&str, i64, i64),
+        (namespace, bound, before): (&str, &Bound, LastWrite),
         record: &LeaseRecord,
     ) -> Result<bool, StoreError> {
         let paths = &self.store.paths;
-        let key = paths.worker(namespace, record.lease.worker);
-        let compare = vec![Compare::unchanged(&key, before), Compare::unchanged(&paths.namespace(namespace), bound)];
+        let (key, namespace) = (paths.worker(namespace, record.lease.worker), paths.namespace(namespace));
+        let compare =
+            vec![Compare::unchanged(&key, before.mod_revision), Compare::unchanged(&namespace, bound.mod_revision)];
         let value = json(&Worker {
             version: WORKER_VERSION,
             grant_id: format!("{:032x}", record.lease.grant_id.0),
@@ -316,8 +350,12 @@ impl EtcdLeases {
             valid_until_ms: record.lease.valid_until_ms,
             acquired_ms: record.acquired_ms,
             is_final: record.is_final,
+            lifts: expected.record.lifts.len(),
+            writes: before.writes.saturating_add(1),
         });
-        let written = self.store.write(doing, expected, compare, vec![put(&key, value)], Vec::new()).await?;
+        let mut puts = vec![put(&key, value)];
+        puts.extend(bound.renewed.clone().map(|value| put(&namespace, value)));
+        let written = self.store.write(doing, expected, compare, puts, Vec::new()).await?;
         Ok(matches!(written, Written::Done(_)))
     }
 
@@ -329,10 +367,11 @@ impl EtcdLeases {
         let holder = (extend.now_ms, came);
         let look = self.look(doing, namespace, range, Some(holder)).await?;
         let clocks = self.clocks(look.store_ms, holder)?;
-        let Bound { binding, mod_revision } = look.bound.ok_or_else(lost)?;
+        let bound = look.bound.ok_or_else(lost)?;
+        let binding = bound.binding;
         binding.check_layout(namespace, extend.layout)?;
-        let Some(Found { mut record, mod_revision: before }) =
-            self.all_found(namespace, &look.workers)?.remove(&extend.worker)
+        let Some(Found { mut record, last }) =
+            self.all_found(&look.expected, namespace, &look.workers)?.remove(&extend.worker)
         else {
             return Err(lost());
         };
@@ -347,7 +386,7 @@ impl EtcdLeases {
         if record.lease.valid_until_ms == known_ms {
             return Ok(Some(record.lease));
         }
-        let conditions = (namespace, mod_revision, before);
+        let conditions = (namespace, &bound, last);
         Ok(self.put_worker(doing, &look.expected, conditions, &record).await?.then_some(record.lease))
     }
 
@@ -365,14 +404,13 @@ impl EtcdLeases {
             let (found, expected) = self.store.read(doing, ranges).await?;
             let mut found = found.into_iter();
             let bound = next(&mut found).kvs.first().map(|kv| self.bound(namespace, &expected, kv)).transpose()?;
-            let Some(Bound { binding, mod_revision }) = bound else { return Ok(None) };
-            let Some(Found { record, mod_revision: before }) =
-                self.all_found(namespace, &next(&mut found))?.remove(&worker)
+            let Some(bound) = bound else { return Ok(None) };
+            let Some(Found { record, last }) = self.all_found(&expected, namespace, &next(&mut found))?.remove(&worker)
             else {
                 return Ok(None);
             };
-            let Some(record) = decide(&binding, record) else { return Ok(None) };
-            if self.put_worker(doing, &expected, (namespace, mod_revision, before), &record).await? {
+            let Some(record) = decide(&bound.binding, record) else { return Ok(None) };
+            if self.put_worker(doing, &expected, (namespace, &bound, last), &record).await? {
                 return Ok(Some(record));
             }
         }
@@ -383,6 +421,11 @@ impl EtcdLeases {
 /// Whether the figures are the mark that Redis has the leases.
 fn is_in_redis(figures: &BTreeMap<String, u64>) -> bool {
     figures.get("version") == Some(&NamespaceBinding::IN_REDIS)
+}
+
+/// A namespace's value once it is written over one that was written so often.
+fn namespace_value(binding: BTreeMap<String, u64>, store: &Record, writes: i64) -> Vec<u8> {
+    json(&Namespace { binding, lifts: store.lifts.len(), writes: writes.saturating_add(1) })
 }
 
 fn json(value: &impl Serialize) -> Vec<u8> {
@@ -444,8 +487,8 @@ impl LeaseStore for EtcdLeases {
     async fn leases(&self, namespace: &str) -> Result<Vec<LeaseRecord>, StoreError> {
         let doing = self.store.cluster.begin("listing leases");
         let range = RangeRequest::prefix(&self.store.paths.workers(namespace), None, 0);
-        let (found, _) = self.store.read(doing, vec![range]).await?;
-        let workers = self.all_found(namespace, &next(&mut found.into_iter()))?;
+        let (found, expected) = self.store.read(doing, vec![range]).await?;
+        let workers = self.all_found(&expected, namespace, &next(&mut found.into_iter()))?;
         Ok(workers.into_values().map(|found| found.record).collect())
     }
 
@@ -454,7 +497,7 @@ impl LeaseStore for EtcdLeases {
         let prefix = self.store.paths.namespaces();
         let (found, _) = self.store.read(doing, vec![RangeRequest::prefix(&prefix, None, 0)]).await?;
         let is_here = |kv: &&KeyValue| {
-            !serde_json::from_slice::<Namespace>(&kv.value).is_ok_and(|Namespace { binding }| is_in_redis(&binding))
+            !serde_json::from_slice::<Namespace>(&kv.value).is_ok_and(|found| is_in_redis(&found.binding))
         };
         let name = |kv: &KeyValue| {
             let name = kv.key.strip_prefix(prefix.as_bytes()).and_then(|name| std::str::from_utf8(name).ok());

@@ -14,7 +14,7 @@ use crate::wire::KeyValue;
 const VERSION: u32 = 2;
 
 /// The versions that this program reads. Version 1 has neither [`History::created`] nor [`Record::writes`], and its
-/// tags have no count of writes.
+/// tags, namespaces and workers have no count of writes.
 const READ: RangeInclusive<u32> = 1..=VERSION;
 
 /// The record of a store.
@@ -91,8 +91,13 @@ pub(crate) fn lead(index: u64, revision: i64) -> i64 {
 
 /// Whether a value that records so many writes of its key is not the one that was written last. One of version 1
 /// records none.
-pub(crate) fn was_put_back(writes: i64, kv: &KeyValue) -> bool {
+fn was_put_back(writes: i64, kv: &KeyValue) -> bool {
     ![0, kv.version].contains(&writes)
+}
+
+/// In words, how often that is.
+fn times(count: i64) -> String {
+    if count == 1 { "once".to_owned() } else { format!("{count} times") }
 }
 
 impl Record {
@@ -155,7 +160,25 @@ impl Record {
         if let Some(created) = created.filter(|created| *created != kv.create_revision) {
             return Some(format!("created in the revision {}, and records {created}", kv.create_revision));
         }
-        was_put_back(self.writes, kv).then(|| format!("written {} times, and records {}", kv.version, self.writes))
+        was_put_back(self.writes, kv).then(|| format!("written {}, and records {}", times(kv.version), self.writes))
+    }
+
+    /// The adoptions that another key's value has not seen, which saw so many of them, and records so many writes.
+    ///
+    /// # Errors
+    /// In words, that it knows of adoptions that the store does not, or is not the one that was written last.
+    pub(crate) fn unseen_lifts(&self, seen: usize, writes: i64, kv: &KeyValue) -> Result<&[Lift], String> {
+        let unseen = self.lifts.get(seen..).ok_or("has seen adoptions that the store knows nothing of")?;
+        // An adoption lifts above whatever was put back before.
+        if unseen.is_empty() && was_put_back(writes, kv) {
+            return Err(format!(
+                "has a value of its write {writes}, and was written {}: an old value was put back, or something else than unalike \
+                 writes there. Ids would repeat: run `unalike store adopt --lift COUNT`, where COUNT exceeds what was granted under \
+                 any tag since that write",
+                times(kv.version)
+            ));
+        }
+        Ok(unseen)
     }
 
     /// The same, to be written over what was read.

@@ -14,7 +14,7 @@ use unalike_storage::{
 
 use crate::cluster::{Doing, Expected};
 use crate::error::damaged;
-use crate::record::{Lift, Record, was_put_back};
+use crate::record::{Lift, Record};
 use crate::store::{Store, Written, next, put, too_many_races};
 use crate::wire::{Compare, KeyValue, RangeRequest, RangeResponse};
 
@@ -142,16 +142,7 @@ impl Row {
         if row.version >= ID_MAX {
             return Err(format!("has the version {}, which nothing counts to", row.version));
         }
-        let lifts = store.lifts.get(row.lifts..).ok_or("has seen adoptions that the store knows nothing of")?;
-        // An adoption lifts above whatever was put back before.
-        if lifts.is_empty() && was_put_back(row.writes, kv) {
-            return Err(format!(
-                "has a value of its write {}, and was written {} times: an old value was put back, or something else than \
-                 unalike writes there. Numbers would repeat: lift all tags above what was granted (`unalike store adopt --lift \
-                 COUNT`)",
-                row.writes, kv.version
-            ));
-        }
+        let lifts = store.unseen_lifts(row.lifts, row.writes, kv)?;
         row.writes = kv.version;
         for lift in lifts {
             row.lift(tag, lift);

@@ -4,18 +4,19 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use async_trait::async_trait;
 use unalike_etcd::{EtcdLeases, EtcdOptions, EtcdStore};
 use unalike_storage::contract::{self, Fixture, LeaseFixture, SegmentFixture};
 use unalike_storage::{
-    ID_MAX, Layout, LeaseAcquire, LeaseExtend, LeaseLimits, LeaseStore, SegmentStore, StoreError, Stripe, StripedStore,
-    TagCreation, TailRelease, resize_stripes, sub_tag,
+    ID_MAX, Layout, Lease, LeaseAcquire, LeaseExtend, LeaseLimits, LeaseStore, SegmentStore, StoreError, Stripe,
+    StripedStore, TagCreation, TailRelease, resize_stripes, sub_tag,
 };
 use unalike_tests::PATIENCE;
 use unalike_tests::authority::Authority;
 use unalike_tests::etcd::{Etcd, Version};
-use unalike_tests::leases::now_ms;
+use unalike_tests::leases::{acquire, assert_disjoint, layout, now_ms};
 use unalike_tests::refusals::{refused_or_damaged, stays_refused};
 
 /// A cluster of the test's own, with one store.
@@ -311,6 +312,104 @@ async fn keys_that_were_copied_are_refused_until_they_are_adopted() {
     }
     put_keys(etcd, &url, &store_key);
     stays_refused(async || try_open(&url).await, &["old values were put back", "times, and records"]).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn old_leases_over_newer_ones_are_refused_until_they_are_adopted() {
+    let etcd = Etcd::shared().unwrap();
+    let url = url();
+    let mut options = options(&url);
+    options.limits = LeaseLimits { max_horizon_ms: 1_000, max_skew_ms: 500 };
+    let leases = EtcdLeases::connect(options.clone()).await.unwrap();
+    let first = leases.acquire(&acquire(layout(0), 500, 0)).await.expect("a lease");
+    let is_worker = |(key, _): &(String, String)| key.starts_with("/worker/");
+    let old: Vec<_> = keys_of(etcd, &url).into_iter().filter(is_worker).collect();
+    let extend = || LeaseExtend {
+        namespace: "default".to_owned(),
+        worker: first.worker,
+        grant_id: first.grant_id,
+        layout: layout(0),
+        horizon_ms: 1_000,
+        now_ms: now_ms(),
+    };
+    let extended = leases.extend(&extend()).await.expect("it is extended");
+    assert!(extended.valid_until_ms > first.valid_until_ms, "{extended:?}");
+
+    // By the old value the worker would be free before the lease has ended.
+    put_keys(etcd, &url, &old);
+    let put_back = &["an old value was put back", "unalike store adopt --lift COUNT"];
+    for _ in 0..4 {
+        let started = EtcdLeases::connect(options.clone()).await.expect("the store opens");
+        for leases in [&leases, &started] {
+            refused_or_damaged(leases.acquire(&acquire(layout(0), 500, 0)).await, put_back);
+            refused_or_damaged(leases.extend(&extend()).await, put_back);
+            let (worker, grant_id) = (first.worker, first.grant_id);
+            refused_or_damaged(leases.release("default", worker, grant_id, now_ms()).await, put_back);
+            refused_or_damaged(leases.forbid_extension("default", worker).await, put_back);
+            refused_or_damaged(leases.leases("default").await, put_back);
+        }
+    }
+    let adopted = EtcdStore::adopt(options.clone(), 1).await.expect("COUNT is above what was lost");
+    assert!(adopted.leases_from_ms >= extended.valid_until_ms);
+    let leases = EtcdLeases::connect(options.clone()).await.unwrap();
+    let second = acquire_after_quarantine(&leases).await;
+    assert_disjoint([extended, second]);
+
+    // Somebody writes the namespace once more, if only what it is.
+    let is_namespace = |(key, _): &(String, String)| key.starts_with("/leases/");
+    put_keys(etcd, &url, &keys_of(etcd, &url).into_iter().filter(is_namespace).collect::<Vec<_>>());
+    for _ in 0..4 {
+        let started = EtcdLeases::connect(options.clone()).await.expect("the store opens");
+        for leases in [&leases, &started] {
+            refused_or_damaged(leases.check_namespace("default", layout(0)).await, put_back);
+            refused_or_damaged(leases.acquire(&acquire(layout(0), 500, 0)).await, put_back);
+            refused_or_damaged(leases.extend(&extend()).await, put_back);
+        }
+    }
+    EtcdStore::adopt(options.clone(), 1).await.expect("it is never refused");
+    let leases = EtcdLeases::connect(options).await.unwrap();
+    assert_disjoint([extended, second, acquire_after_quarantine(&leases).await]);
+}
+
+/// A lease of the only worker, once all leases from before an adoption have ended.
+async fn acquire_after_quarantine(leases: &EtcdLeases) -> Lease {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match leases.acquire(&acquire(layout(0), 500, 0)).await {
+            Ok(lease) => return lease,
+            Err(StoreError::Quarantined { .. }) => assert!(Instant::now() < deadline),
+            Err(error) => panic!("{error:?}"),
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test]
+async fn values_of_leases_without_a_count_are_those_of_earlier_versions() {
+    let etcd = Etcd::shared().unwrap();
+    let url = url();
+    let leases = EtcdLeases::connect(options(&url)).await.unwrap();
+    let lease = leases.acquire(&acquire(layout(0), 60_000, 0)).await.expect("a lease");
+    let earlier = |keys: Vec<(String, String)>| -> Vec<_> {
+        let without = |(key, text): (String, String)| {
+            let mut value: serde_json::Value = serde_json::from_str(&text).unwrap();
+            let fields = value.as_object_mut().unwrap();
+            assert!(fields.remove("writes").is_some() && fields.remove("lifts").is_some(), "{key} {text}");
+            (key, value.to_string())
+        };
+        let is_of_leases =
+            |(key, _): &(String, String)| ["/leases/", "/worker/"].iter().any(|own| key.starts_with(own));
+        keys.into_iter().filter(is_of_leases).map(without).collect()
+    };
+    let values = earlier(keys_of(etcd, &url));
+    assert_eq!(values.len(), 2, "{values:?}");
+    put_keys(etcd, &url, &values);
+    let forbidden = leases.forbid_extension("default", lease.worker).await.expect("they are read");
+    assert!(forbidden.is_some_and(|record| record.lease.grant_id == lease.grant_id));
+    // With the next write both record how often they were written.
+    earlier(keys_of(etcd, &url));
+    leases.leases("default").await.expect("they are read");
+    leases.check_namespace("default", layout(0)).await.expect("it is read");
 }
 
 #[tokio::test]

@@ -32,6 +32,9 @@ pub(crate) struct Record {
     pub(crate) cluster: Option<History>,
     /// What each adoption lifted, the oldest first. A row says how many it has seen.
     pub(crate) lifts: Vec<Lift>,
+    /// The revision of the last adoption, or a later one. None without an adoption, and until the first write after it.
+    #[serde(default)]
+    pub(crate) adopted: Option<i64>,
     /// The place among stripes.
     pub(crate) stripe: Option<StripeJson>,
     /// Of leases: the greatest horizon that a program ever allowed, in milliseconds.
@@ -109,6 +112,7 @@ impl Record {
             identity: random_128()?,
             cluster,
             lifts: Vec::new(),
+            adopted: None,
             stripe: None,
             max_horizon_ms: 0,
             floor_ms: 0,
@@ -169,8 +173,13 @@ impl Record {
     /// In words, that it knows of adoptions that the store does not, or is not the one that was written last.
     pub(crate) fn unseen_lifts(&self, seen: usize, writes: i64, kv: &KeyValue) -> Result<&[Lift], String> {
         let unseen = self.lifts.get(seen..).ok_or("has seen adoptions that the store knows nothing of")?;
-        // An adoption lifts above whatever was put back before.
-        if unseen.is_empty() && was_put_back(writes, kv) {
+        // An adoption lifts above whatever was put back before, and whatever is written after it has seen it.
+        let is_old = match unseen {
+            [] => was_put_back(writes, kv),
+            // Leases of version 1 do not say what they have seen.
+            _ => writes != 0 && self.adopted.is_some_and(|revision| kv.mod_revision > revision),
+        };
+        if is_old {
             return Err(format!(
                 "has a value of its write {writes}, and was written {}: an old value was put back, or something else than unalike \
                  writes there. Ids would repeat: run `unalike store adopt --lift COUNT`, where COUNT exceeds what was granted under \
@@ -183,7 +192,8 @@ impl Record {
 
     /// The same, to be written over what was read.
     pub(crate) fn read_from(self, kv: &KeyValue) -> Self {
-        Self { writes: kv.version, ..self }
+        let adopted = self.adopted.or((!self.lifts.is_empty()).then_some(kv.mod_revision));
+        Self { writes: kv.version, adopted, ..self }
     }
 
     /// Whether a program of before wrote it last.
@@ -207,7 +217,8 @@ impl Record {
 
     /// The same after an adoption, of this cluster.
     pub(crate) fn adopted(&self, cluster: Option<History>, lift: Lift, floor_ms: u64) -> Result<Self, StoreError> {
-        let mut record = Self { mark: random_128()?, cluster, floor_ms: self.floor_ms.max(floor_ms), ..self.clone() };
+        let floor_ms = self.floor_ms.max(floor_ms);
+        let mut record = Self { mark: random_128()?, cluster, floor_ms, adopted: None, ..self.clone() };
         record.lifts.push(lift);
         Ok(record)
     }
@@ -253,6 +264,14 @@ mod tests {
         let read = Record::read(earlier.as_bytes()).unwrap();
         assert_eq!(read, Record { version: 1, cluster, writes: 0, ..begun.clone() });
         assert!(read.is_of_earlier_version() && !read.written().is_of_earlier_version());
+        // Who reads it after an adoption knows that one's revision, until the next adoption.
+        let kv = |mod_revision| KeyValue { mod_revision, version: 1, ..KeyValue::default() };
+        let adopted = begun.adopted(None, lift, 5).unwrap().read_from(&kv(20));
+        assert_eq!((begun.clone().read_from(&kv(7)).adopted, adopted.adopted), (None, Some(20)));
+        assert_eq!(adopted.clone().read_from(&kv(30)).adopted, Some(20));
+        assert_eq!(adopted.adopted(None, lift, 5).unwrap().adopted, None);
+        let copied = Record { writes: 5, ..begun.clone() }.differs_from(&KeyValue { create_revision: 9, ..kv(20) });
+        assert_eq!(copied.as_deref(), Some("written once, and records 5"));
         for damaged in ["{}".to_owned(), String::new(), text.replace("mark", "mask"), text.replace("-7", "-7.5")] {
             assert!(Record::read(damaged.as_bytes()).is_err(), "{damaged}");
         }

@@ -674,6 +674,11 @@ mod tests {
         assert!(refused.contains("its write 1, and was written 3 times"), "{refused}");
         let lifted = Row::read(&store(&[100]), "order", &kv).unwrap();
         assert_eq!((lifted.watermark, lifted.writes), (110, 3));
+        // It was put back after the adoption.
+        let adopted = Record { adopted: Some(20), ..store(&[100]) };
+        let put_in = |mod_revision| Row::read(&adopted, "order", &KeyValue { mod_revision, ..kv.clone() });
+        assert!(put_in(21).unwrap_err().contains("an old value was put back"));
+        assert_eq!(put_in(19).unwrap().watermark, 110);
         // A program of before wrote it.
         let before = String::from_utf8(kv.value).unwrap().replace(",\"writes\":1", "");
         assert_eq!(Row::read(&store(&[]), "order", &written(before, 7)).unwrap().writes, 7);

@@ -310,6 +310,14 @@ async fn keys_that_were_copied_are_refused_until_they_are_adopted() {
     for start in [2_021, 2_031] {
         assert_eq!(open(&url).await.allocate("order", 10, 0).await.expect("a grant").start, start);
     }
+    // A value from before the adoption, put back after it: lifted, it would grant 2_021 again.
+    put_keys(etcd, &url, &tags);
+    for _ in 0..4 {
+        refused_or_damaged(open(&url).await.allocate("order", 10, 0).await, put_back);
+    }
+    EtcdStore::adopt(options(&url), 1_000).await.expect("COUNT is above what was lost");
+    // 1_020, and two lifts.
+    assert_eq!(open(&url).await.allocate("order", 10, 0).await.expect("a grant").start, 3_021);
     put_keys(etcd, &url, &store_key);
     stays_refused(async || try_open(&url).await, &["old values were put back", "times, and records"]).await;
 }
@@ -355,6 +363,12 @@ async fn old_leases_over_newer_ones_are_refused_until_they_are_adopted() {
     let second = acquire_after_quarantine(&leases).await;
     assert_disjoint([extended, second]);
 
+    // A value from before the adoption, put back after it.
+    put_keys(etcd, &url, &old);
+    for _ in 0..4 {
+        let started = EtcdLeases::connect(options.clone()).await.expect("the store opens");
+        refused_or_damaged(started.acquire(&acquire(layout(0), 500, 0)).await, put_back);
+    }
     // Somebody writes the namespace once more, if only what it is.
     let is_namespace = |(key, _): &(String, String)| key.starts_with("/leases/");
     put_keys(etcd, &url, &keys_of(etcd, &url).into_iter().filter(is_namespace).collect::<Vec<_>>());

@@ -379,8 +379,10 @@ fn a_server_that_took_over_is_adopted_by_command() -> anyhow::Result<()> {
     old.kill9()?;
     let new = old.start_copy()?;
     let url = url.replace(&format!(":{}/", old.port()), &format!(":{}/", new.port()));
-    let ran = run_over(&directory, &url, &["next", "order"])?;
-    assert!(ran.code == Some(1) && ran.stderr.contains("unalike store adopt"), "{ran:?}");
+    for sub in [&[][..], &["--sub", "a"]] {
+        let ran = run_over(&directory, &url, &[&["next", "order"], sub].concat())?;
+        assert!(ran.code == Some(1) && ran.stderr.contains("unalike store adopt"), "{ran:?}");
+    }
     let done = ok_over(&directory, &url, &["store", "adopt", "--lift", "1000"])?;
     let said: Vec<&str> = done.lines().collect();
     assert_eq!((said.len(), said[1]), (5, "tags: 1, each lifted by 1000 numbers"), "{done}");

@@ -320,7 +320,10 @@ fn ids_on_the_terminal_go_on_where_they_were() -> anyhow::Result<()> {
     assert_eq!(run(directory.path(), ["--config", "unalike.toml", "next", "chat"])?.stdout, "500001\n");
 
     std::fs::write(directory.path().join("password"), "another secret\n")?;
-    refuses(&directory, &["--config", "unalike.toml", "next", "order"], &["denied access", "password"]);
+    for sub in [&[][..], &["--sub", "b"]] {
+        let next = [&["--config", "unalike.toml", "next", "order"], sub].concat();
+        refuses(&directory, &next, &["denied access", "password"]);
+    }
     Ok(())
 }
 

@@ -239,7 +239,7 @@ impl Service {
 
     async fn issue_of_snowflake(&self, name: &str, count: u32, wish: IdForm) -> Result<Issued, IssueError> {
         let snowflake = self.snowflake(name)?;
-        self.check_flake_format(name).await.map_err(Problem::from)?;
+        self.check_flake_format(name).await?;
         let shown = self.shown_snowflake(name);
         let (notation, formatted) = match wish {
             IdForm::Bare => (bare(shown, name)?, None),

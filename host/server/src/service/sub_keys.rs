@@ -13,6 +13,7 @@ use unalike::storage::{SegmentStore, StoreError, split_tag};
 
 use crate::config::Config;
 use crate::config::names::stored_name;
+use crate::service::issue::IssueError;
 use crate::service::problem::{Kind, Problem};
 use crate::words::shortened;
 
@@ -59,7 +60,7 @@ impl SubKeys {
         tag: &str,
         sub: &str,
         period: Option<&str>,
-    ) -> Result<(), Problem> {
+    ) -> Result<(), IssueError> {
         let name = stored(tag, sub, period)?;
         if exists(store, &name).await? {
             return Ok(());
@@ -70,7 +71,7 @@ impl SubKeys {
                 "the tag {tag:?} has no sub-key {sub:?}, and requests create none here: the server's configuration has \
                  create_tags = false, and no sub_keys_max for this tag"
             );
-            return Err(Problem::new(Kind::TagUnknown, detail).with("tag", tag).with("sub", sub));
+            return Err(Problem::new(Kind::TagUnknown, detail).with("tag", tag).with("sub", sub).into());
         };
         if self.limit.is_some() {
             // So that there is no sub-key of a tag that is not there and not counted.
@@ -99,7 +100,7 @@ impl Room {
         tag: &str,
         limit: u64,
         period: Option<&str>,
-    ) -> Result<(), Problem> {
+    ) -> Result<(), IssueError> {
         if self.period.as_deref() != period {
             *self = Self { period: period.map(str::to_owned), ..Self::default() };
         }
@@ -121,7 +122,7 @@ impl Room {
             "the tag {tag:?} may have {limit} sub-keys and has no fewer: those that exist still work; for more, raise \
              sub_keys_max in [tags.{tag}]"
         );
-        Err(Problem::new(Kind::SubKeyLimit, detail).with("tag", tag).with("sub_keys_max", limit))
+        Err(Problem::new(Kind::SubKeyLimit, detail).with("tag", tag).with("sub_keys_max", limit).into())
     }
 }
 

@@ -15,7 +15,7 @@ use unalike_tests::PATIENCE;
 use unalike_tests::galera::Galera;
 use unalike_tests::leases::assert_disjoint;
 use unalike_tests::mysql_leases::Holder;
-use unalike_tests::refusals::at_last;
+use unalike_tests::refusals::{at_last, stays_refused};
 
 /// The nodes of a cluster.
 const NODES: [usize; 3] = [0, 1, 2];
@@ -62,22 +62,6 @@ async fn allocate_at_last(store: &MysqlStore) -> Segment {
 /// The same with so many numbers.
 async fn allocate_many(store: &MysqlStore, count: u64) -> Segment {
     at_last(async || store.allocate("order", count, 0).await).await.unwrap()
-}
-
-/// It is refused with these words, as soon as the nodes answer.
-async fn refused<T: std::fmt::Debug>(ask: impl AsyncFn() -> Result<T, StoreError>, parts: &[&str]) {
-    let deadline = Instant::now() + PATIENCE;
-    let error = loop {
-        let error = ask().await.unwrap_err();
-        if !error.is_retryable() || Instant::now() > deadline {
-            break error;
-        }
-        tokio::time::sleep(Duration::from_millis(10)).await;
-    };
-    assert!(matches!(error, StoreError::Refused { .. }), "{error:?}");
-    for part in parts {
-        assert!(error.to_string().contains(part), "{part:?} is not in {error}");
-    }
 }
 
 /// All numbers that were ever granted: none twice.
@@ -284,10 +268,10 @@ async fn a_cluster_that_is_begun_anew_may_lack_commits_and_is_used_on_a_promise_
     let database = cluster.database().unwrap();
     let [url, other] = [0, 1].map(|node| cluster.url(node, &database));
     let named = &["a node of the Galera cluster \"tests\"", "identity=assumed", "unalike store adopt"];
-    refused(async || try_open(&url, "").await, named).await;
-    refused(async || MysqlLeases::connect(options(&url, "")).await, named).await;
-    refused(async || MysqlStore::adopt_server(options(&url, ""), 1).await, named).await;
-    refused(
+    stays_refused(async || try_open(&url, "").await, named).await;
+    stays_refused(async || MysqlLeases::connect(options(&url, "")).await, named).await;
+    stays_refused(async || MysqlStore::adopt_server(options(&url, ""), 1).await, named).await;
+    stays_refused(
         async || try_open(&url, "dialect=ticket&create=true&identity=assumed").await,
         &["each node has a counter of its own"],
     )
@@ -299,7 +283,7 @@ async fn a_cluster_that_is_begun_anew_may_lack_commits_and_is_used_on_a_promise_
     let record = "SELECT server FROM unalike_store";
     let recorded = cluster.node(1).sql(&database, record).unwrap();
     assert!(recorded.contains(" wsrep_cluster_name tests era "), "{recorded}");
-    refused(async || store.join_stripe(&stripe()).await.map(drop), &["Galera", "cannot be a stripe"]).await;
+    stays_refused(async || store.join_stripe(&stripe()).await.map(drop), &["Galera", "cannot be a stripe"]).await;
     settings(&cluster, &store, &granted).await;
 
     let state = cluster.status(0, "wsrep_cluster_state_uuid").unwrap();
@@ -318,9 +302,9 @@ async fn a_cluster_that_is_begun_anew_may_lack_commits_and_is_used_on_a_promise_
     for _ in 0..2 {
         let before = open(&url, VOUCHED).await;
         adopt(&other, VOUCHED).await;
-        refused(async || before.allocate("order", 1, 0).await, &["restart"]).await;
+        stays_refused(async || before.allocate("order", 1, 0).await, &["restart"]).await;
         let leaf = "dialect=leaf&create=true&identity=assumed";
-        refused(async || try_open(&url, leaf).await, &["adopted with the tables of other dialects"]).await;
+        stays_refused(async || try_open(&url, leaf).await, &["adopted with the tables of other dialects"]).await;
         adopt(&other, leaf).await;
         for url in [&url, &other] {
             granted.add(allocate_at_last(&open(url, VOUCHED).await).await);
@@ -331,7 +315,7 @@ async fn a_cluster_that_is_begun_anew_may_lack_commits_and_is_used_on_a_promise_
     // A node that runs alone, with the data of the cluster.
     cluster.stop(1).unwrap();
     cluster.start_alone(1).unwrap();
-    refused(async || try_open(&other, VOUCHED).await, &["another one than before"]).await;
+    stays_refused(async || try_open(&other, VOUCHED).await, &["another one than before"]).await;
 }
 
 /// Lifts the tags above what was lost.
@@ -369,7 +353,7 @@ async fn settings(cluster: &Galera, store: &MysqlStore, granted: &Granted) {
         ),
     ] {
         cluster.node(0).sql("", &format!("SET GLOBAL {set}")).unwrap();
-        refused(async || try_open(&url, VOUCHED).await, &[said]).await;
+        stays_refused(async || try_open(&url, VOUCHED).await, &[said]).await;
         cluster.node(0).sql("", &format!("SET GLOBAL {reset}")).unwrap();
     }
     granted.add(allocate_at_last(store).await);

@@ -10,7 +10,7 @@ use unalike_mysql::{MysqlLeases, MysqlOptions, MysqlStore};
 use unalike_storage::{FormatBinding, FormatOwner, FormatPart, SegmentStore as _, StoreError};
 use unalike_tests::mariadb::MariaDb;
 use unalike_tests::mysql_leases::Holder;
-use unalike_tests::refusals::refused;
+use unalike_tests::refusals::{refused, stays_refused};
 
 fn options(url: &str) -> MysqlOptions {
     MysqlOptions::from_url(url).unwrap()
@@ -72,10 +72,8 @@ impl Restored {
 
     /// Nothing is granted, however often it is tried.
     async fn is_refused(&self, url: &str, words: &[&str]) {
-        for _ in 0..4 {
-            refused(try_open(url).await, words);
-            refused(MysqlLeases::connect(options(url)).await, words);
-        }
+        stays_refused(async || try_open(url).await, words).await;
+        stays_refused(async || MysqlLeases::connect(options(url)).await, words).await;
     }
 
     /// The operator speaks, twice as if the first time had been interrupted, and nothing comes again.
@@ -156,12 +154,10 @@ async fn a_program_that_runs_notices_a_dump_that_is_loaded_under_it() {
     server.load(database(&url), &server.dump(database(&url)).unwrap()).unwrap();
     // It looks once a second.
     tokio::time::sleep(Duration::from_millis(1_100)).await;
-    for _ in 0..3 {
-        refused(store.allocate("order", 10, 0).await, COPY);
-        refused(store.check().await, COPY);
-    }
+    stays_refused(async || store.allocate("order", 10, 0).await, COPY).await;
+    stays_refused(async || store.check().await, COPY).await;
     MysqlStore::restored(options(&url), 100).await.unwrap();
-    refused(store.allocate("order", 10, 0).await, &["restart"]);
+    stays_refused(async || store.allocate("order", 10, 0).await, &["restart"]).await;
 }
 
 #[tokio::test]
@@ -219,7 +215,7 @@ async fn a_user_who_may_not_make_a_place_goes_on_without() {
     drop(try_open(&theirs).await.unwrap());
     until_another_second().await;
     server.load(name, &server.dump(name).unwrap()).unwrap();
-    refused(try_open(&theirs).await, COPY);
+    stays_refused(async || try_open(&theirs).await, COPY).await;
 }
 
 #[tokio::test]

@@ -13,6 +13,7 @@ use unalike_tests::multiplexer::Multiplexer;
 use unalike_tests::mysql_leases::Holder;
 use unalike_tests::outages::Database as _;
 use unalike_tests::proxy::Proxy;
+use unalike_tests::refusals::stays_refused;
 use unalike_tests::until;
 
 /// The dialects that grant many numbers at once.
@@ -149,14 +150,11 @@ async fn promoted_in_place(made: Made, by_position: bool, primary_has: &[&str], 
     replica.restart().unwrap();
     assert_eq!(recorded(&replica, &url), record, "{case}: it has the record");
 
-    refused(MysqlStore::connect(options(&url, "")).await, ANOTHER);
+    stays_refused(async || MysqlStore::connect(options(&url, "")).await, ANOTHER).await;
     // Those that knew the primary: the first request may find its connection broken.
-    let error = store.allocate("order", 1, 0).await.unwrap_err();
-    if error.is_retryable() {
-        refused(store.allocate("order", 1, 0).await, ANOTHER);
-    }
+    stays_refused(async || store.allocate("order", 1, 0).await, ANOTHER).await;
     assert_eq!(MysqlStore::adopt_server(options(&url, ""), 1_000).await.unwrap().tags, 1, "{case}");
-    refused(store.allocate("order", 1, 0).await, &["another one", "restart"]);
+    stays_refused(async || store.allocate("order", 1, 0).await, &["another one", "restart"]).await;
     assert_ne!(recorded(&replica, &url), record, "{case}");
     let store = open(&url).await;
     granted.add(store.allocate("order", 1_000, 0).await.unwrap());
@@ -165,10 +163,7 @@ async fn promoted_in_place(made: Made, by_position: bool, primary_has: &[&str], 
     // The one before comes back: what it has is void.
     replica.kill9().unwrap();
     primary.restart().unwrap();
-    let error = store.allocate("order", 1, 0).await.unwrap_err();
-    if error.is_retryable() {
-        refused(store.allocate("order", 1, 0).await, ANOTHER);
-    }
+    stays_refused(async || store.allocate("order", 1, 0).await, ANOTHER).await;
 }
 
 #[tokio::test]
@@ -681,12 +676,8 @@ async fn other_data_under_the_same_address_grant_nothing() {
         let store = MysqlStore::connect(options(&proxy.url(&url(first.port())), &dialect)).await.unwrap();
         store.allocate("order", 10, 0).await.unwrap();
         proxy.lead_to(second.port());
-        for _ in 0..3 {
-            // The first finds its connection broken.
-            let error = store.allocate("order", 10, 0).await.unwrap_err();
-            assert!(error.is_retryable() || error.to_string().contains("another one than before"), "{error:?}");
-        }
-        refused(store.allocate("order", 10, 0).await, ANOTHER);
+        // The first request finds its connection broken.
+        stays_refused(async || store.allocate("order", 10, 0).await, ANOTHER).await;
         refused(store.raise_tag("order", before.end + 1_000_000_000_000).await, ANOTHER);
         let after = other.allocate("order", 10, 0).await.unwrap();
         assert!(after.start < before.end + 1_000_000_000_000, "{dialect}: {after:?} after {before:?}");

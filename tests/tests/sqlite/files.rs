@@ -21,6 +21,7 @@ use unalike_sqlite::{SqliteOptions, SqliteStore};
 use unalike_storage::{
     ID_MAX, LeaseStore, Segment, SegmentStore, StoreError, Stripe, TagOptions, TailRelease, sub_tag,
 };
+use unalike_tests::refusals::stays_refused;
 use unalike_tests::sqlite::{acquire, assert_disjoint, extend, open};
 
 /// Offsets in the header of a database file: <https://www.sqlite.org/fileformat2.html#the_database_header>.
@@ -247,7 +248,7 @@ async fn a_file_that_is_not_where_others_find_it_grants_nothing() {
         for store in [&store, &other] {
             let tail = TailRelease { start: segment.start + 5, version: segment.version };
             let later_ms = SystemClock.now_ms();
-            refused("allocate", store.allocate("order", 10, 0).await.err());
+            stays_refused(async || store.allocate("order", 10, 0).await, &[word]).await;
             refused("first use", store.allocate("new", 10, 0).await.err());
             refused("release", SegmentStore::release(store, "order", tail).await.err());
             refused("release many", store.release_many(vec![("order".to_owned(), tail)]).await.error);

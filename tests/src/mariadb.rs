@@ -345,7 +345,7 @@ impl MariaDb {
     }
 
     /// Begins a transaction in a database and runs statements in it, which print nothing: what they lock stays so until
-    /// [`Transaction::roll_back`].
+    /// it ends.
     ///
     /// # Errors
     /// When a statement fails.
@@ -521,14 +521,26 @@ pub struct Transaction {
 }
 
 impl Transaction {
-    /// Ends it: nothing is locked any more.
+    /// Ends it as if it had never been: nothing is locked any more.
     ///
     /// # Errors
     /// When the server ended it before; with what it said.
-    pub fn roll_back(mut self) -> anyhow::Result<()> {
+    pub fn roll_back(self) -> anyhow::Result<()> {
+        self.end("ROLLBACK")
+    }
+
+    /// Ends it, and what it did stays.
+    ///
+    /// # Errors
+    /// As [`Transaction::roll_back`].
+    pub fn commit(self) -> anyhow::Result<()> {
+        self.end("COMMIT")
+    }
+
+    fn end(mut self, statement: &str) -> anyhow::Result<()> {
         let mut input = self.client.stdin.take().context("no input")?;
         // A client that has ended says why below.
-        let _ = writeln!(input, "ROLLBACK;");
+        let _ = writeln!(input, "{statement};");
         drop(input);
         let mut said = String::new();
         self.client.stderr.take().context("no errors")?.read_to_string(&mut said)?;

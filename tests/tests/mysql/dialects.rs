@@ -18,6 +18,8 @@ use unalike_storage::{
     TagCreation, TagOptions, TagRecord, sub_tag,
 };
 use unalike_tests::mariadb::MariaDb;
+use unalike_tests::outages::Database as _;
+use unalike_tests::until;
 
 /// A table, with one row for the tag `order` as somebody would have typed it.
 #[derive(Clone, Copy, Debug)]
@@ -396,6 +398,29 @@ async fn tinyid_counts_up_to_max_id_by_delta_and_remainder() {
         let error = store.allocate("order", 1, 0).await.unwrap_err();
         assert!(error.to_string().contains(why) && !error.is_retryable(), "{}", what(&error));
     }
+}
+
+/// Somebody changes which numbers are this database's, and leaves `version` alone, while a grant is under way.
+#[tokio::test(flavor = "multi_thread")]
+async fn tinyid_grants_nothing_by_a_delta_that_is_another_one_by_now() {
+    // Of its own: whoever waits for a lock there is the grant.
+    let server = MariaDb::start().unwrap();
+    let url = server.database().unwrap();
+    let name = url.rsplit('/').next().unwrap();
+    let options = MysqlOptions::from_url(&format!("{url}?{}&create=true", TINYID.parameters)).unwrap();
+    let store = Arc::new(MysqlStore::connect(options).await.unwrap());
+    server.sql(name, TINYID.row).unwrap();
+    let changing = server.begin(name, "UPDATE tiny_id_info SET delta = 2, remainder = 1").unwrap();
+    // It reads the row as it was before the change.
+    let granting = tokio::spawn({
+        let store = Arc::clone(&store);
+        async move { store.allocate("order", 10, 0).await }
+    });
+    until("the grant waits for the row", async || server.waiting().len() == 1).await;
+    changing.commit().unwrap();
+    let Segment { start, end, stride, .. } = granting.await.unwrap().unwrap();
+    assert_eq!((start, end, stride), (1, 21, 2), "the odd ones");
+    assert_eq!(server.sql(name, "SELECT max_id, version FROM tiny_id_info").unwrap(), "19\t1\n");
 }
 
 #[tokio::test]

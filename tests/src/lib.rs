@@ -19,6 +19,7 @@ pub mod mariadb;
 pub mod misdeeds;
 pub mod multiplexer;
 pub mod mysql_leases;
+pub mod notations;
 pub mod outages;
 pub mod postgres;
 pub mod process;

@@ -2,12 +2,15 @@
 
 use sqlx::mysql::MySqlConnection;
 use sqlx::{AssertSqlSafe, Connection as _};
-use unalike_core::{ID_MAX, Text, decode, encode};
+use unalike_core::{Text, decode, encode};
 use unalike_tests::mariadb::MariaDb;
+use unalike_tests::notations::{ALIKE_BUT_FOR_CASE, ids};
 
-/// Ids with each of the last three bits, which stand in the byte of a UUID that MariaDB looks at.
-fn ids() -> impl Iterator<Item = u64> {
-    [1, 1_000_000, 1_541_815_603_606_036_480, ID_MAX - 8].into_iter().flat_map(|first| first..first + 8)
+/// An empty table with a column of this type.
+async fn make_table(connection: &mut MySqlConnection, column: &str) -> sqlx::Result<()> {
+    sqlx::raw_sql("DROP TABLE IF EXISTS ids").execute(&mut *connection).await?;
+    let table = format!("CREATE TABLE ids (id {column} NOT NULL PRIMARY KEY) CHARACTER SET utf8mb4");
+    sqlx::raw_sql(AssertSqlSafe(table)).execute(connection).await.map(drop)
 }
 
 #[tokio::test]
@@ -22,9 +25,7 @@ async fn each_notation_is_kept_and_sorted_by_the_type_of_column_that_the_page_na
         (Text::Base32, "CHAR(13)"),
         (Text::Uuid, "UUID"),
     ] {
-        sqlx::raw_sql("DROP TABLE IF EXISTS ids").execute(&mut connection).await?;
-        let table = format!("CREATE TABLE ids (id {column} NOT NULL PRIMARY KEY) CHARACTER SET utf8mb4");
-        sqlx::raw_sql(AssertSqlSafe(table)).execute(&mut connection).await?;
+        make_table(&mut connection, column).await?;
         for id in ids() {
             let written = encode(id, text)?;
             sqlx::query("INSERT INTO ids VALUES (?)").bind(written.as_str()).execute(&mut connection).await?;
@@ -33,6 +34,32 @@ async fn each_notation_is_kept_and_sorted_by_the_type_of_column_that_the_page_na
             sqlx::query_scalar("SELECT CAST(id AS CHAR) FROM ids ORDER BY id").fetch_all(&mut connection).await?;
         let read: Vec<u64> = kept.iter().map(|kept| decode(kept, text)).collect::<Result<_, _>>()?;
         assert_eq!(read, ids().collect::<Vec<_>>(), "{text:?} in {column}");
+    }
+    Ok(())
+}
+
+#[tokio::test]
+async fn where_case_is_ignored_base_62_alone_collides() -> anyhow::Result<()> {
+    let database = MariaDb::shared()?.database()?;
+    let mut connection = MySqlConnection::connect(&database).await?;
+    for (text, column, refused) in [
+        (Text::Base62, "CHAR(11) COLLATE utf8mb4_bin", 0),
+        // The server's default, whichever that is.
+        (Text::Base62, "CHAR(11)", 1),
+        (Text::Base62, "CHAR(11) COLLATE utf8mb4_general_ci", 1),
+        (Text::Base36, "CHAR(13)", 0),
+        (Text::Base32, "CHAR(13)", 0),
+    ] {
+        make_table(&mut connection, column).await?;
+        let mut found = 0;
+        for id in ids().chain(ALIKE_BUT_FOR_CASE) {
+            let written = encode(id, text)?;
+            match sqlx::query("INSERT INTO ids VALUES (?)").bind(written.as_str()).execute(&mut connection).await {
+                Err(sqlx::Error::Database(error)) if error.is_unique_violation() => found += 1,
+                inserted => inserted.map(drop)?,
+            }
+        }
+        assert_eq!(found, refused, "{text:?} in {column}");
     }
     Ok(())
 }

@@ -2,6 +2,7 @@
 
 mod copies;
 mod leases;
+mod notations;
 mod outages;
 mod own_tables;
 mod pooler;

@@ -3,6 +3,7 @@
 mod disk;
 mod durability;
 mod files;
+mod notations;
 mod power;
 mod restored;
 mod sweep;

@@ -7,7 +7,7 @@ use unalike_core as core_;
 
 use crate::Component;
 use crate::bindings::exports::unalike::ids::codec::{
-    Error, Format, FormatError, FormatKey, FormatOptions, Guest, GuestFormat, Issued, Layout, Parts, Restart,
+    Error, Format, FormatError, FormatKey, FormatOptions, Guest, GuestFormat, Issued, KeyCheck, Layout, Parts, Restart,
     TemplateFault, Text, TextError,
 };
 use crate::bindings::unalike::ids::types::{Argument, FieldOrder};
@@ -96,6 +96,15 @@ impl GuestFormat for core_::Format {
 
     fn read(&self, text: String) -> Result<Issued, FormatError> {
         issued(self.read(&text))
+    }
+
+    fn shape(&self) -> u64 {
+        self.shape().number()
+    }
+
+    fn key_checks(&self) -> Vec<KeyCheck> {
+        let bits = self.permuted_bits();
+        self.key_checks().map(|(id, check)| KeyCheck { id, bits, check }).collect()
     }
 }
 

@@ -303,6 +303,11 @@ fn formats_are_those_of_the_crate() {
             };
             made.set(made.get() + 1);
             prop_assert_eq!(format.call_id_max(&mut *store, resource).unwrap(), native.id_max());
+            prop_assert_eq!(format.call_shape(&mut *store, resource).unwrap(), native.shape().number());
+            let kept = format.call_key_checks(&mut *store, resource).unwrap();
+            let kept: Vec<_> = kept.into_iter().map(|key| (key.id, key.bits, key.check)).collect();
+            let expected: Vec<_> = native.key_checks().map(|(id, check)| (id, native.permuted_bits(), check)).collect();
+            prop_assert_eq!(kept, expected);
             let id = if case.id % 4 == 0 { case.id } else { case.id % native.id_max() + 1 };
             let shard_key = if case.id % 8 == 1 || !native.needs_shard_key() {
                 case.shard_key.filter(|_| case.id % 8 == 1)

@@ -46,6 +46,8 @@ impl Script {
     fn open_format(&mut self, changes: Value) {
         self.call("format.open", "f", json!({ "options": options(changes) })).gives(WIT, &json!({ "ok": null }));
         self.call("format.id-max", "f", json!({}));
+        self.call("format.shape", "f", json!({}));
+        self.call("format.key-checks", "f", json!({}));
     }
 
     fn id_max(&mut self, source: &str, id_max: u64) {
@@ -85,6 +87,7 @@ pub(crate) fn file() -> File {
     restarts(&mut file);
     genes(&mut file);
     keys(&mut file);
+    kept(&mut file);
     by_host(&mut file);
     file
 }
@@ -480,5 +483,39 @@ fn keys(file: &mut File) {
         script.read(&text);
         script.read(&text.to_lowercase());
         script.read(&text.replace("202311", "202312"));
+    });
+}
+
+/// What a store keeps of a format.
+fn kept(file: &mut File) {
+    let source = "guest/core/src/format_shape.rs: calculated by another program, from SipHash-2-4";
+    // 0x9f3c_1e5b_7a2d_4860_0c41_e6d2_b8f5_730a
+    let (high, low) = (11_474_079_328_873_826_400_u64, 883_240_794_661_942_026_u64);
+    let id_3 = json!({ "id": 3, "high": int(high), "low": int(low) });
+    file.vector("what a store keeps of a format stays as it was written", |script| {
+        script.open_format(json!({}));
+        script.call("format.shape", "f", json!({})).gives(source, &json!("8372328055664279552"));
+        script.call("format.key-checks", "f", json!({})).gives("it has no key", &json!([]));
+        let changes = json!({ "bits": 24, "gene-bits": 4, "key-id-bits": 2, "keys": [id_3] });
+        script.call("format.open", "g", json!({ "options": options(changes) }));
+        script.call("format.shape", "g", json!({})).gives(source, &json!("8372328055664291906"));
+        let check = json!([{ "id": 3, "bits": 18, "check": "2612544401778816104" }]);
+        script.call("format.key-checks", "g", json!({})).gives(source, &check);
+    });
+    file.vector("what a store keeps of a format: widths without keys, and offsets, are not in it", |script| {
+        let dated = json!({ "template": "{yyyyMMdd}-{id}" });
+        for (on, changes) in [
+            ("a", json!({})),
+            ("b", json!({ "bits": 53 })),
+            ("c", json!({ "utc-offset-minutes": 60 })),
+            ("d", json!({ "restart": "month" })),
+            ("e", json!({ "gene-bits": 4 })),
+            ("f", json!({ "bits": 53, "keys": [key(0)] })),
+        ] {
+            let mut options = options(dated.clone());
+            change(&mut options, changes);
+            script.call("format.open", on, json!({ "options": options }));
+            script.call("format.shape", on, json!({}));
+        }
     });
 }

@@ -387,6 +387,11 @@ fn format(function: &str, args: &Value, format: &core::Format) -> Value {
         }
         "original" => result(format.original(long(args, "number")), issued, read_error),
         "read" => result(format.read(text(args, "text")), issued, read_error),
+        "shape" => int(format.shape().number()),
+        "key-checks" => {
+            let bits = format.permuted_bits();
+            format.key_checks().map(|(id, check)| json!({ "id": id, "bits": bits, "check": int(check) })).collect()
+        }
         _ => panic!("a format has no {function}"),
     }
 }

@@ -12,10 +12,10 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
 use unalike::storage::{
-    GrantId, Layout, LayoutFields, Lease, LeaseAcquire, LeaseExtend, Mode, StoreError, TagOptions, TagRecord,
-    TailRelease, leases_left,
+    FormatBinding, FormatOwner, FormatPart, GrantId, Layout, LayoutFields, Lease, LeaseAcquire, LeaseExtend, Mode,
+    StoreError, TagOptions, TagRecord, TailRelease, leases_left,
 };
-use unalike::{AdaptiveStep, FieldOrder, RefillPolicy, StepPolicy};
+use unalike::{AdaptiveStep, FieldOrder, ID_MAX, RefillPolicy, StepPolicy};
 use unalike_bindings::{Failure, HostOptions};
 
 use crate::own::OwnStore;
@@ -87,6 +87,47 @@ impl Stores {
     fn identity(&self, py: Python<'_>) -> PyResult<Option<String>> {
         let identity = self.ask(py, |stores| stores.ask(|store| async move { store.identity().await }))?;
         Ok(identity.map(|identity| identity.to_string()))
+    }
+
+    /// Once the store is open: before, it is none that keeps something.
+    fn keeps_formats(&self, py: Python<'_>) -> PyResult<bool> {
+        self.ask(py, |stores| {
+            stores.ask(|store| async move {
+                store.check().await?;
+                Ok(store.keeps_formats())
+            })
+        })
+    }
+
+    /// Looks up what is bound of a format: of its shape, or of the key with this number that permutes so many bits.
+    /// Binds `first` where nothing is.
+    #[pyo3(signature = (owner_kind, name, key, first))]
+    fn bind_format(
+        &self,
+        py: Python<'_>,
+        owner_kind: String,
+        name: String,
+        key: Option<(u8, u8)>,
+        first: Option<u64>,
+    ) -> PyResult<Option<u64>> {
+        let part = key.map_or(FormatPart::Shape, |(id, bits)| FormatPart::Key { id, bits });
+        let binding = first.map_or(FormatBinding::Look, FormatBinding::First);
+        self.ask(py, |stores| {
+            let of_snowflake = match owner_kind.as_str() {
+                "tag" => false,
+                "snowflake" => true,
+                other => {
+                    return Err(unfit(format!("a format is of a \"tag\" or a \"snowflake\", and not of {other:?}")));
+                }
+            };
+            if let Some(number) = first.filter(|number| !(1..=ID_MAX).contains(number)) {
+                return Err(unfit(format!("a format is bound by numbers from 1 to 2^63 - 1, and not by {number}")));
+            }
+            stores.ask(move |store| async move {
+                let owner = if of_snowflake { FormatOwner::Snowflake(&name) } else { FormatOwner::Tag(&name) };
+                store.bind_format(owner, part, binding).await
+            })
+        })
     }
 
     fn leave_leases(&self, py: Python<'_>, namespace: String) -> PyResult<()> {

@@ -75,6 +75,17 @@ impl FormatShape {
         (width(bits.saturating_sub(gene).saturating_sub(key_id)), width(key_id))
     }
 
+    /// When the counter starts again.
+    #[must_use]
+    pub fn restart(self) -> Restart {
+        match self.figure(RESTART) {
+            0 => Restart::Never,
+            1 => Restart::Year,
+            2 => Restart::Month,
+            _ => Restart::Day,
+        }
+    }
+
     /// How this shape differs from the one that was kept, in words for people: empty if it does not.
     #[must_use]
     pub const fn changes(self, kept: Self) -> ShapeChanges {
@@ -138,11 +149,11 @@ impl fmt::Display for ShapeChanges {
             separator = "; ";
         }
         if self.in_restart() {
-            let [was, is] = [kept, now].map(|shape| match shape.figure(RESTART) {
-                0 => "never",
-                1 => "year",
-                2 => "month",
-                _ => "day",
+            let [was, is] = [kept, now].map(|shape| match shape.restart() {
+                Restart::Never => "never",
+                Restart::Year => "year",
+                Restart::Month => "month",
+                Restart::Day => "day",
             });
             write!(f, "{separator}restart was {was}, and is {is}")?;
             separator = "; ";
@@ -220,6 +231,7 @@ mod tests {
             let now = shape(&changed);
             assert_ne!(now, kept);
             assert_eq!(now.changes(kept).to_string(), what);
+            assert_eq!(now.restart(), changed.restart);
             assert_eq!(FormatShape::read(now.number()), Some(now));
         }
         assert_eq!(shape(&FormatOptions { utc_offset_minutes: 60, ..daily }), kept);

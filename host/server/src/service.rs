@@ -32,8 +32,8 @@ use serde_json::Value;
 use unalike::settings::Secrets;
 use unalike::storage::{SegmentStore, StoreError, StoreIdentity, split_tag};
 use unalike::{
-    Batch, Clock, Error, ErrorKind, Formatted, ID_MAX, Ids, Mode, RandomIds, Sequence, SequenceOptions, Snowflake,
-    SnowflakeOptions, SystemClock,
+    Batch, Clock, Error, ErrorKind, FormatShape, Formatted, ID_MAX, Ids, Mode, RandomIds, Restart, Sequence,
+    SequenceOptions, Snowflake, SnowflakeOptions, SystemClock,
 };
 
 use crate::config::Config;
@@ -52,7 +52,7 @@ use crate::service::quotas::Quotas;
 use crate::service::readiness::{Readiness, TagSupply};
 use crate::service::store_watch::{Failures, RequestTimes, StoreWatch, WatchedStore};
 use crate::service::stores::{Purpose, Stores};
-use crate::service::sub_keys::{SubKeys, stored};
+use crate::service::sub_keys::{SubKeys, of_period, stored};
 use crate::service::tinyid_tokens::TinyidTokens;
 use crate::service::troubles::quietly;
 use crate::words::{shortened, with_causes};
@@ -225,6 +225,15 @@ impl Service {
         self.bound.check_bare(self.store(), tag, format).await
     }
 
+    /// Refuses a tag that the store has in a format of another shape, before a host shows its numbers in this one.
+    ///
+    /// # Errors
+    /// [`StoreError::FormatBound`], and any error of the connection.
+    async fn check_shape(&self, tag: &str, shape: u64) -> Result<(), StoreError> {
+        let format = self.shown(tag).map(|shown| &**shown.format());
+        self.bound.check_shape(self.store(), tag, format, shape).await
+    }
+
     /// Refuses a snowflake that the store has in another format, if it is known.
     async fn check_flake_format(&self, name: &str) -> Result<(), StoreError> {
         if self.known_down().is_some() { Ok(()) } else { self.bound.check_snowflake(self.store(), name).await }
@@ -351,6 +360,30 @@ impl Service {
             self.sub_keys.admit(self.store(), tag, sub, period.as_deref()).await?;
         }
         Ok(Some(SubKey(sub)))
+    }
+
+    /// Sees to it that the sub-key of a host is there, which shows ids in a format of this shape: where the counter
+    /// starts again, the host itself names the period. The periods of the tag itself are not limited here either.
+    ///
+    /// # Errors
+    /// As [`SubKeys::admit`]; [`Kind::QueryInvalid`] for a sub-key without a period.
+    pub(crate) async fn admit_of_host(&self, tag: &str, sub: &str, shape: u64) -> Result<(), Problem> {
+        let restart = FormatShape::read(shape).map_or(Restart::Never, FormatShape::restart);
+        if restart == Restart::Never {
+            return self.sub_keys.admit(self.store(), tag, sub, None).await;
+        }
+        match of_period(sub, restart) {
+            Some(("", _)) => Ok(()),
+            Some((sub, period)) => self.sub_keys.admit(self.store(), tag, sub, Some(period)).await,
+            None => {
+                let sub = shortened(sub);
+                let detail = format!(
+                    "the sub-key is {sub:?}, and in this shape the counter starts again: it must end in \
+                                      the period, such as @2026-11-22"
+                );
+                Err(Problem::new(Kind::QueryInvalid, detail).with("parameter", "sub").with("value", sub))
+            }
+        }
     }
 
     /// The ids of a tag, or of one of its sub-keys, as they are shown.

@@ -37,8 +37,14 @@ impl FormatOwner<'_> {
         self.command_with("")
     }
 
-    /// The same with more flags, each behind a space. A name that begins with a hyphen is none.
-    pub(crate) fn command_with(self, flags: &str) -> String {
+    /// The command that binds the configured format in the place of the bound one.
+    #[must_use]
+    pub fn accepting_command(self) -> String {
+        self.command_with(" --accept")
+    }
+
+    /// The command with more flags, each behind a space. A name that begins with a hyphen is none.
+    fn command_with(self, flags: &str) -> String {
         match self {
             Self::Tag(tag) => format!("unalike tags format{flags} -- {}", ShellWord(tag)),
             Self::Snowflake(name) => format!("unalike tags format --snowflake{flags} -- {}", ShellWord(name)),
@@ -67,6 +73,22 @@ pub enum FormatPart {
         /// The width of what it permutes.
         bits: u8,
     },
+}
+
+impl FormatPart {
+    /// The number that a store keeps of this part of a format, if the format has it.
+    ///
+    /// ```
+    /// use unalike_core::Format;
+    /// use unalike_storage::FormatPart;
+    /// let plain = Format::default();
+    /// assert_eq!(FormatPart::Shape.of(&plain), Some(plain.shape().number()));
+    /// assert_eq!(FormatPart::Key { id: 1, bits: 24 }.of(&plain), None);
+    /// ```
+    #[must_use]
+    pub fn of(self, format: &Format) -> Option<u64> {
+        parts(format).find(|(part, _)| *part == self).map(|(_, number)| number)
+    }
 }
 
 /// What is asked of a store about a part of a format.
@@ -190,6 +212,22 @@ pub async fn check_format(
     format: &Format,
 ) -> Result<UnboundFormat, StoreError> {
     unbound(owner, look_at_format(store, owner, format).await?)
+}
+
+/// Compares a shape with the one that is bound to its owner, if one is: for those who are told only the shape of a
+/// format.
+///
+/// # Errors
+/// [`StoreError::FormatBound`].
+///
+/// ```
+/// use unalike_storage::{FormatOwner, check_shape};
+/// let order = FormatOwner::Tag("order");
+/// assert!(check_shape(order, None, 1 << 62).is_ok() && check_shape(order, Some(1 << 62), 1 << 62).is_ok());
+/// assert!(check_shape(order, Some(1 << 62), 1 << 62 | 1).is_err());
+/// ```
+pub fn check_shape(owner: FormatOwner<'_>, bound: Option<u64>, shape: u64) -> Result<(), StoreError> {
+    unbound(owner, vec![FormatLook { part: FormatPart::Shape, bound, number: shape }]).map(drop)
 }
 
 /// What of this is not bound, if nothing differs.

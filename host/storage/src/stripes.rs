@@ -475,7 +475,7 @@ impl SegmentStore for StripedStore {
             _ if bound.any(|other| Some(other) != first) => {
                 return Err(StoreError::refused(format!(
                     "the stripes have different formats of {owner}: bind one in all of them (`{}`)",
-                    owner.command_with(" --accept")
+                    owner.accepting_command()
                 )));
             }
             FormatBinding::First(number) if first.is_none() => FormatBinding::First(number),

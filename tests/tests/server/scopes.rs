@@ -88,6 +88,8 @@ fn asked() -> Vec<Asked> {
         ("GET", "/v1/snowflakes/{name}/ids", "/v1/snowflakes/default/ids?count=2".to_owned(), read),
         ("POST", "/v1/snowflakes/{name}/ids", "/v1/snowflakes/default/ids".to_owned(), read),
         ("GET", "/v1/store", "/v1/store".to_owned(), grants),
+        ("POST", "/v1/sequences/{tag}/format", "/v1/sequences/order/format?part=shape".to_owned(), grants),
+        ("POST", "/v1/snowflakes/{name}/format", "/v1/snowflakes/default/format?part=shape".to_owned(), grants),
         ("POST", "/v1/sequences/{tag}/open", "/v1/sequences/order/open".to_owned(), grants),
         ("POST", "/v1/sequences/{tag}/segments", "/v1/sequences/order/segments?count=5".to_owned(), grants),
         (

@@ -143,10 +143,6 @@ async fn compare(
     format: &Format,
     accept: bool,
 ) -> anyhow::Result<()> {
-    ensure!(
-        store.keeps_formats(),
-        "nothing is compared: --store keeps no formats, since it is another server or has tables or keys of another system"
-    );
     let looks = match look_at_format(store, owner, format).await {
         // They may differ from stripe to stripe, which is what is mended.
         Err(error @ StoreError::Refused { .. }) if accept => {
@@ -156,6 +152,11 @@ async fn compare(
         }
         looks => looks?,
     };
+    // Once it was asked: before, it may not be open.
+    ensure!(
+        store.keeps_formats(),
+        "nothing is compared: --store keeps no formats, since it has tables or keys of another system"
+    );
     let differing: Vec<&FormatLook> = looks.iter().filter(|look| look.differs()).collect();
     if looks.iter().all(|look| look.bound.is_none()) {
         return print(&format!(

@@ -4,14 +4,17 @@
 //! is a gap: that is cheaper than to remember answers durably. An answer belongs to the request whose `X-Request-Id` it
 //! has.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::{FromRequestParts, Path, State};
 use axum::http::request::Parts;
 use serde::Serialize;
-use unalike::Layout;
-use unalike::storage::{GrantId, Lease, LeaseAcquire, LeaseExtend, Segment, StoreError, StoreIdentity, TailRelease};
+use unalike::storage::{
+    FormatPart, GrantId, Lease, LeaseAcquire, LeaseExtend, Segment, StoreError, StoreIdentity, TailRelease,
+};
+use unalike::{ID_MAX, Layout};
 
 use super::access::{Named, permit};
 use super::query::{Parameters, invalid};
@@ -63,6 +66,12 @@ fn digits<S: serde::Serializer>(name: &Option<StoreIdentity>, serializer: S) -> 
 pub(super) struct StoresJson {
     store: StoreName,
     leases: StoreName,
+}
+
+#[derive(Serialize)]
+pub(super) struct BoundJson {
+    bound: Option<Number>,
+    store: StoreName,
 }
 
 #[derive(Serialize)]
@@ -135,6 +144,30 @@ pub(super) async fn stores(State(service): State<Arc<Service>>) -> Result<Json<S
     Ok(Json(StoresJson { store: StoreName(names.segments), leases: StoreName(names.leases) }))
 }
 
+/// What is bound of a format to a tag.
+pub(super) async fn format_of_tag(
+    State(service): State<Arc<Service>>,
+    Named(tag, _): Named,
+    parameters: Parameters,
+) -> Result<Json<BoundJson>, Problem> {
+    let (part, first) = format_part(parameters)?;
+    let store = service.segments_name().await?;
+    let bound = service.format_of_tag(&tag, part, first).await?;
+    Ok(Json(BoundJson { bound: bound.map(Number), store: StoreName(store) }))
+}
+
+/// What is bound of a format to a snowflake, in the store of the sequences.
+pub(super) async fn format_of_snowflake(
+    State(service): State<Arc<Service>>,
+    Named(name, _): Named,
+    parameters: Parameters,
+) -> Result<Json<BoundJson>, Problem> {
+    let (part, first) = format_part(parameters)?;
+    let store = service.segments_name().await?;
+    let bound = service.format_of_snowflake(&name, part, first).await?;
+    Ok(Json(BoundJson { bound: bound.map(Number), store: StoreName(store) }))
+}
+
 /// The record of a tag, made if tags are made on first use.
 pub(super) async fn open(
     State(service): State<Arc<Service>>,
@@ -142,9 +175,10 @@ pub(super) async fn open(
     mut parameters: Parameters,
 ) -> Result<Json<OpenedJson>, Problem> {
     let sub = parameters.take("sub");
-    parameters.finish("sub")?;
+    let shape = kept_number(&mut parameters, "shape")?;
+    parameters.finish("sub and shape")?;
     let store = service.segments_name().await?;
-    let tag = service.grantable(&tag, sub.as_deref()).await?;
+    let tag = service.grantable(&tag, sub.as_deref(), shape).await?;
     let record = service.open_for_host(&tag).await?;
     Ok(Json(OpenedJson { tag: record.into(), store: StoreName(store) }))
 }
@@ -163,9 +197,10 @@ pub(super) async fn segment(
     }
     let at_least = number_or(&mut parameters, "at_least", 0)?;
     let sub = parameters.take("sub");
-    parameters.finish("count, at_least and sub")?;
+    let shape = kept_number(&mut parameters, "shape")?;
+    parameters.finish("count, at_least, sub and shape")?;
     let store = service.segments_name().await?;
-    let grantable = service.grantable(&tag, sub.as_deref()).await?;
+    let grantable = service.grantable(&tag, sub.as_deref(), shape).await?;
     if at_least > RAISE_MAX && permit.has(Scope::Admin).is_err() {
         service.check_raise_by_host(&grantable, at_least).await?;
     }
@@ -182,9 +217,10 @@ pub(super) async fn release_segment(
     let start = number(&mut parameters, "start")?;
     let version = number(&mut parameters, "version")?;
     let sub = parameters.take("sub");
-    parameters.finish("start, version and sub")?;
+    let shape = kept_number(&mut parameters, "shape")?;
+    parameters.finish("start, version, sub and shape")?;
     let store = service.segments_name().await?;
-    let tag = service.grantable(&tag, sub.as_deref()).await?;
+    let tag = service.grantable(&tag, sub.as_deref(), shape).await?;
     let released = service.take_back_from_host(&tag, TailRelease { start, version }).await?;
     Ok(Json(ReleasedJson { released, store: StoreName(store) }))
 }
@@ -259,6 +295,44 @@ fn number(parameters: &mut Parameters, name: &'static str) -> Result<u64, Proble
 fn number_or(parameters: &mut Parameters, name: &'static str, otherwise: u64) -> Result<u64, Problem> {
     let given = parameters.take_number(name).map_err(|text| whole(name, &text))?;
     Ok(given.unwrap_or(otherwise))
+}
+
+/// A number that a store keeps of a part of a format, if it is given.
+fn kept_number(parameters: &mut Parameters, name: &'static str) -> Result<Option<u64>, Problem> {
+    let given = parameters.take_number(name).map_err(|text| whole(name, &text))?;
+    match given.filter(|number| !(1..=ID_MAX).contains(number)) {
+        None => Ok(given),
+        Some(number) => {
+            Err(invalid(name, &number.to_string(), format!("{name} is {number}, it must be 1 to 2^63 - 1")))
+        }
+    }
+}
+
+/// Which part of a format is asked about, and what is bound of it where nothing is.
+fn format_part(mut parameters: Parameters) -> Result<(FormatPart, Option<u64>), Problem> {
+    let part = match parameters.take("part").as_deref() {
+        None => return Err(missing("part")),
+        Some("shape") => FormatPart::Shape,
+        Some("key") => {
+            let id = small(&mut parameters, "key_id", 0..=255)?;
+            FormatPart::Key { id, bits: small(&mut parameters, "key_bits", 2..=63)? }
+        }
+        Some(other) => {
+            let other = shortened(other);
+            return Err(invalid("part", &other, format!("part is {other:?}, it must be shape or key")));
+        }
+    };
+    let first = kept_number(&mut parameters, "first")?;
+    parameters.finish("part, key_id, key_bits and first")?;
+    Ok((part, first))
+}
+
+fn small(parameters: &mut Parameters, name: &'static str, allowed: RangeInclusive<u8>) -> Result<u8, Problem> {
+    let text = parameters.take(name).ok_or_else(|| missing(name))?;
+    decimal(&text).filter(|number| allowed.contains(number)).ok_or_else(|| {
+        let (text, (least, most)) = (shortened(&text), allowed.into_inner());
+        invalid(name, &text, format!("{name} is {text:?}, it must be a whole number from {least} to {most}"))
+    })
 }
 
 fn missing(name: &str) -> Problem {

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::join_all;
 use unalike::Format;
-use unalike::storage::{FormatOwner, SegmentStore, StoreError, check_format, lock};
+use unalike::storage::{
+    FormatBinding, FormatOwner, FormatPart, SegmentStore, StoreError, check_format, check_shape, lock,
+};
 
 use crate::config::formats::Formats;
 
@@ -30,8 +32,17 @@ pub(crate) struct BoundFormats {
     unanswered: Mutex<HashMap<String, Option<Arc<Format>>>>,
     /// Whether there are any: each request for a snowflake asks.
     is_any_unanswered: AtomicBool,
-    /// The tags whose bare numbers may be given, and when it said so.
-    bare: Mutex<HashMap<String, Instant>>,
+    /// The tags whose numbers may be given, to whom, and when it said so.
+    tags: Mutex<HashMap<String, (GivenTo, Instant)>>,
+}
+
+/// What the one makes of numbers who is given them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum GivenTo {
+    /// Ids as they are.
+    Bare,
+    /// Texts in a format of this shape.
+    Shape(u64),
 }
 
 impl BoundFormats {
@@ -65,7 +76,7 @@ impl BoundFormats {
         Ok(Self {
             is_any_unanswered: AtomicBool::new(!unanswered.is_empty()),
             unanswered: Mutex::new(unanswered),
-            bare: Mutex::default(),
+            tags: Mutex::default(),
         })
     }
 
@@ -102,9 +113,6 @@ impl BoundFormats {
         tag: &str,
         format: Option<&Format>,
     ) -> Result<(), StoreError> {
-        if lock(&self.bare).get(tag).is_some_and(|looked| looked.elapsed() < LOOK_AGAIN) {
-            return Ok(());
-        }
         let compare = async {
             let owner = FormatOwner::Tag(tag);
             match format {
@@ -112,12 +120,64 @@ impl BoundFormats {
                 None => check_format(store, owner, &Format::default()).await.map(drop),
             }
         };
-        answered(OPEN_MAX, tag, compare).await?;
-        let mut bare = lock(&self.bare);
-        if bare.len() >= REMEMBERED_MAX {
-            bare.clear();
+        self.unless_known(tag, GivenTo::Bare, compare).await
+    }
+
+    /// Compares the shape of the format that a host shows the numbers of a tag in. The format that is configured is
+    /// bound.
+    ///
+    /// # Errors
+    /// [`StoreError::FormatBound`], and any error of the connection.
+    pub(crate) async fn check_shape(
+        &self,
+        store: &dyn SegmentStore,
+        tag: &str,
+        format: Option<&Format>,
+        shape: u64,
+    ) -> Result<(), StoreError> {
+        let compare = async {
+            let owner = FormatOwner::Tag(tag);
+            let bound = match format {
+                Some(format) => {
+                    check_format(store, owner, format).await?.bind(store, owner).await?;
+                    FormatPart::Shape.of(format)
+                }
+                None => store.bind_format(owner, FormatPart::Shape, FormatBinding::Look).await?,
+            };
+            check_shape(owner, bound, shape)
+        };
+        self.unless_known(tag, GivenTo::Shape(shape), compare).await
+    }
+
+    /// A host has bound something to a tag: what was known of it is no longer.
+    pub(crate) fn forget_tag(&self, tag: &str) {
+        lock(&self.tags).remove(tag);
+    }
+
+    /// A host has bound something to a snowflake whose bare ids are given here: the next request for them compares.
+    pub(crate) fn forget_snowflake(&self, name: &str) {
+        let mut unanswered = lock(&self.unanswered);
+        unanswered.insert(name.to_owned(), None);
+        self.is_any_unanswered.store(true, Ordering::Release);
+    }
+
+    /// Compares what is not known of a tag, and remembers it.
+    async fn unless_known(
+        &self,
+        tag: &str,
+        given_to: GivenTo,
+        compare: impl Future<Output = Result<(), StoreError>>,
+    ) -> Result<(), StoreError> {
+        let is_known = |(known, looked): &(GivenTo, Instant)| *known == given_to && looked.elapsed() < LOOK_AGAIN;
+        if lock(&self.tags).get(tag).is_some_and(is_known) {
+            return Ok(());
         }
-        bare.insert(tag.to_owned(), Instant::now());
+        answered(OPEN_MAX, tag, compare).await?;
+        let mut tags = lock(&self.tags);
+        if tags.len() >= REMEMBERED_MAX {
+            tags.clear();
+        }
+        tags.insert(tag.to_owned(), (given_to, Instant::now()));
         Ok(())
     }
 }

@@ -30,7 +30,7 @@ impl ComponentNumbers {
 
     async fn grantable(&self, name: &str) -> Result<Grantable, StoreError> {
         let (tag, sub) = split_tag(name);
-        self.service()?.grantable(tag, sub).await.map_err(|problem| match problem.kind() {
+        self.service()?.grantable(tag, sub, None).await.map_err(|problem| match problem.kind() {
             Kind::TagUnknown => StoreError::tag_unknown(name),
             Kind::FormatInvalid => {
                 let reason = "its ids are shown under a key, with a shard gene, or begin again: ask a server for them";

@@ -1,14 +1,17 @@
 //! Whole grants for other hosts: segments of tags, and workers of snowflakes.
 //!
 //! A host that is granted something here makes ids of it by itself, so nothing of a format is applied: only the
-//! greatest id that a format can show bounds what is granted. Each answer names the store that granted, by which a host
+//! greatest id that a format can show bounds what is granted. A host that shows ids in a format binds it here, and says
+//! its shape with each request for numbers. Each answer names the store that granted, by which a host
 //! with several servers in its list knows that they have the same one.
 
 use unalike::storage::{
-    GrantId, Lease, LeaseAcquire, LeaseExtend, Segment, StoreError, StoreIdentity, TagRecord, TailRelease,
+    FormatBinding, FormatOwner, FormatPart, GrantId, Lease, LeaseAcquire, LeaseExtend, Segment, StoreError,
+    StoreIdentity, TagRecord, TailRelease,
 };
-use unalike::{ID_MAX, Layout};
+use unalike::{Format, ID_MAX, Layout};
 
+use crate::config::formats::Refusal;
 use crate::config::names::{plain_tag, stored_name};
 use crate::config::tokens::Permit;
 use crate::quotas::OverQuota;
@@ -65,23 +68,109 @@ impl Service {
         asked.copied().map_err(|error| Problem::of_grant(&error, Of::Leases))
     }
 
-    /// The tag or sub-key of a request, once it is known that hosts may count under it.
+    /// The tag or sub-key of a request, once it is known that hosts may count under it. `shape` is that of the format
+    /// that the host shows the ids in; without one it shows them as they are.
     ///
     /// # Errors
-    /// When its ids are a snowflake's, begin again or are shown under a key; and as sub-keys are admitted.
-    pub(crate) async fn grantable(&self, tag: &str, sub: Option<&str>) -> Result<Grantable, Problem> {
+    /// When its ids are a snowflake's, or shown in another way; and as sub-keys are admitted.
+    pub(crate) async fn grantable(
+        &self,
+        tag: &str,
+        sub: Option<&str>,
+        shape: Option<u64>,
+    ) -> Result<Grantable, Problem> {
         plain_tag(tag)?;
-        self.check_bare_tag(tag)?;
-        if self.is_quick(tag) {
-            let tag = shortened(tag);
-            let detail =
-                format!("the tag {tag:?} is quick, a snowflake without segments: lease a worker of the snowflake");
-            return Err(Problem::new(Kind::TagInvalid, detail).with("tag", tag));
+        if shape.is_none() {
+            self.check_bare_tag(tag)?;
         }
-        self.sub_key(tag, sub).await?;
-        self.check_bare_format(tag).await.map_err(|error| Problem::of_grant(&error, Of::Sequences))?;
+        self.check_has_segments(tag)?;
+        let name = stored_name(tag, sub)?;
+        let compared = match shape {
+            None => self.check_bare_format(tag).await,
+            Some(shape) => self.check_shape(tag, shape).await,
+        };
+        compared.map_err(|error| Problem::of_grant(&error, Of::Sequences))?;
+        match (shape, sub) {
+            (Some(shape), Some(sub)) => self.admit_of_host(tag, sub, shape).await?,
+            _ => drop(self.sub_key(tag, sub).await?),
+        }
         let id_max = self.shown(tag).map_or(ID_MAX, |shown| shown.format().id_max());
-        Ok(Grantable { tag: tag.to_owned(), name: stored_name(tag, sub)?, id_max })
+        Ok(Grantable { tag: tag.to_owned(), name, id_max })
+    }
+
+    fn check_has_segments(&self, tag: &str) -> Result<(), Problem> {
+        if !self.is_quick(tag) {
+            return Ok(());
+        }
+        let tag = shortened(tag);
+        let detail = format!("the tag {tag:?} is quick, a snowflake without segments: lease a worker of the snowflake");
+        Err(Problem::new(Kind::TagInvalid, detail).with("tag", tag))
+    }
+
+    /// Looks up what is bound of a format to a tag, or binds `first` where nothing is. What is configured here is bound
+    /// in its place.
+    ///
+    /// # Errors
+    /// As the store answers; what is bound to a tag that is not there would be a row for a name that anybody makes up,
+    /// so the tag is made as on first use.
+    pub(crate) async fn format_of_tag(
+        &self,
+        tag: &str,
+        part: FormatPart,
+        first: Option<u64>,
+    ) -> Result<Option<u64>, Problem> {
+        plain_tag(tag)?;
+        self.check_has_segments(tag)?;
+        if first.is_some() {
+            self.store().open_tag(tag).await.map_err(|error| Problem::of_grant(&error, Of::Sequences))?;
+        }
+        let shown = self.shown(tag).map(|shown| &**shown.format());
+        let bound = self.bind_for_host(FormatOwner::Tag(tag), shown, part, first).await;
+        if first.is_some() {
+            self.bound.forget_tag(tag);
+        }
+        bound
+    }
+
+    /// The same for a snowflake.
+    ///
+    /// # Errors
+    /// As the store answers; [`Kind::SnowflakeUnknown`] for one that is not configured here, where requests create
+    /// nothing.
+    pub(crate) async fn format_of_snowflake(
+        &self,
+        name: &str,
+        part: FormatPart,
+        first: Option<u64>,
+    ) -> Result<Option<u64>, Problem> {
+        plain_tag(name)?;
+        let is_known = self.snowflakes.contains_key(name);
+        if first.is_some() && !is_known && !self.sub_keys.are_created() {
+            return Err(Refusal::snowflake_unknown(name).into());
+        }
+        let shown = self.shown_snowflake(name).map(|shown| &**shown.format());
+        let bound = self.bind_for_host(FormatOwner::Snowflake(name), shown, part, first).await;
+        if first.is_some() && is_known && shown.is_none() {
+            self.bound.forget_snowflake(name);
+        }
+        bound
+    }
+
+    async fn bind_for_host(
+        &self,
+        owner: FormatOwner<'_>,
+        shown: Option<&Format>,
+        part: FormatPart,
+        first: Option<u64>,
+    ) -> Result<Option<u64>, Problem> {
+        let configured = shown.and_then(|format| part.of(format));
+        let binding = match first {
+            None => FormatBinding::Look,
+            Some(first) => FormatBinding::First(configured.unwrap_or(first)),
+        };
+        let bound = self.store().bind_format(owner, part, binding).await;
+        let bound = bound.map_err(|error| Problem::of_grant(&error, Of::Sequences))?;
+        Ok(bound.or(configured))
     }
 
     /// The tag as its store keeps it; created as tags are on first use.

@@ -468,6 +468,13 @@ impl Problem {
                     .with("bound", bound.as_str())
                     .with("offered", offered.as_str())
             }
+            StoreError::FormatBound { owner, what, .. } => {
+                let detail = format!(
+                    "the store has {owner} in another format, and two ids can look the same: {what}. Show its ids in the \
+                     format from before, or use another name"
+                );
+                Self::withheld(Kind::StoreRefused, &detail, error)
+            }
             StoreError::CeilingReached { retry_after_ms, .. } => {
                 Self::of_store(error, of).with("retry_after_ms", ms(retry_after_ms))
             }

@@ -8,8 +8,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use unalike::SUB_SEPARATOR;
 use unalike::storage::{SegmentStore, StoreError, split_tag};
+use unalike::{Restart, SUB_SEPARATOR};
 
 use crate::config::Config;
 use crate::config::names::stored_name;
@@ -47,6 +47,11 @@ impl SubKeys {
     pub(crate) fn new(config: &Config) -> Self {
         let limits = config.tags.iter().filter_map(|(name, tag)| Some((name.clone(), tag.sub_keys_max?))).collect();
         Self { limits, limit: config.create_tags.then_some(config.sub_keys_max), rooms: Mutex::default() }
+    }
+
+    /// Whether requests create what is not configured.
+    pub(crate) fn are_created(&self) -> bool {
+        self.limit.is_some()
     }
 
     /// Sees to it that a sub-key is there, if it may be. Where the tag's counter starts again it has a row for each
@@ -144,6 +149,20 @@ pub(crate) fn stored(tag: &str, sub: &str, period: Option<&str>) -> Result<Strin
     period.map_or(Ok(plain), |period| stored_name(tag, Some(&format!("{sub}@{period}"))))
 }
 
+/// The sub-key and the period in the name of a row that a host counts a period under: `shop@2026-11-22`, and of the tag
+/// itself `@2026-11-22`. `None` where it is no such name.
+pub(crate) fn of_period(sub: &str, restart: Restart) -> Option<(&str, &str)> {
+    let pattern = match restart {
+        Restart::Never => return None,
+        Restart::Year => "0000",
+        Restart::Month => "0000-00",
+        Restart::Day => "0000-00-00",
+    };
+    let (sub, period) = sub.rsplit_once('@')?;
+    let fits = |(byte, wanted): (u8, u8)| if wanted == b'0' { byte.is_ascii_digit() } else { byte == wanted };
+    (period.len() == pattern.len() && period.bytes().zip(pattern.bytes()).all(fits)).then_some((sub, period))
+}
+
 /// How many sub-keys a tag has, counted up to this many.
 async fn count(store: &dyn SegmentStore, tag: &str, most: u64, period: Option<&str>) -> Result<u64, StoreError> {
     let ending = period.map(|period| format!("@{period}"));
@@ -156,7 +175,7 @@ async fn count(store: &dyn SegmentStore, tag: &str, most: u64, period: Option<&s
             let (Some(sub), true) = (split_tag(&record.tag).1, split_tag(&record.tag).0 == tag) else {
                 return Ok(counted.min(most));
             };
-            // Only the server makes a period.
+            // Only this program, and hosts that show ids in a format that has periods, make one.
             counted +=
                 u64::from(ending.as_ref().is_none_or(|ending| sub.len() > ending.len() && sub.ends_with(ending)));
         }
@@ -166,4 +185,20 @@ async fn count(store: &dyn SegmentStore, tag: &str, most: u64, period: Option<&s
         after.clone_from(&last.tag);
     }
     Ok(counted.min(most))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_names_the_period_behind_the_sub_key() {
+        assert_eq!(of_period("@2026-11-22", Restart::Day), Some(("", "2026-11-22")));
+        assert_eq!(of_period("a@b@2026-11", Restart::Month), Some(("a@b", "2026-11")));
+        assert_eq!(of_period("shop@2026", Restart::Year), Some(("shop", "2026")));
+        assert_eq!(of_period("shop@2026", Restart::Never), None);
+        for sub in ["shop", "2026-11-22", "@2026-11", "@2026-11-2\u{e9}", "@2026_11_22", "@", ""] {
+            assert_eq!(of_period(sub, Restart::Day), None, "{sub}");
+        }
+    }
 }

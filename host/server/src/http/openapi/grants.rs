@@ -76,6 +76,61 @@ pub(super) fn grants(paths: &mut Paths, config: &Config) {
         }),
         &[],
     );
+    let kept = |name: &str, description: &str| positive(name, description, "8372328055664279552");
+    let shape = || {
+        kept(
+            "shape",
+            "What a store keeps of the format that the host shows the ids in, as it was bound; without it the host shows them \
+             as they are",
+        )
+    };
+    let format = |owner: Value| {
+        let width = |name: &str, description: &str, least: u8, most: u8| {
+            query(name, description, json!({ "type": "integer", "format": "int32", "minimum": least, "maximum": most }))
+        };
+        json!([
+            owner,
+            required(query("part", "Which part of the format", json!({ "type": "string", "enum": ["shape", "key"] }))),
+            width("key_id", "The number of the key; only for the part key, and required there", 0, u8::MAX),
+            width("key_bits", "How many bits the key permutes; only for the part key, and required there", 2, 63),
+            kept("first", "What to bind where nothing is bound: 1 to 2^63 - 1"),
+        ])
+    };
+    let bound = || {
+        answer(
+            "What is bound; null where nothing is, or where the store keeps no formats",
+            "application/json",
+            reference("BoundFormat"),
+            json!({ "bound": "8372328055664279552", "store": store }),
+        )
+    };
+    add(
+        paths,
+        "post",
+        "/v1/sequences/{tag}/format",
+        json!({
+            "operationId": "bindTagFormat",
+            "summary": "Compare the format of a tag with the one that is bound",
+            "description": "A host that shows ids in a format binds its shape and the check of each key before it shows one. \
+                Without first nothing is bound. What is bound once stays.",
+            "parameters": format(tag()),
+            "responses": { "200": bound() },
+        }),
+        &[Kind::TagUnknown, Kind::TagLimit],
+    );
+    add(
+        paths,
+        "post",
+        "/v1/snowflakes/{name}/format",
+        json!({
+            "operationId": "bindSnowflakeFormat",
+            "summary": "Compare the format of a snowflake with the one that is bound",
+            "description": "As for a tag. It is bound in the store of the sequences.",
+            "parameters": format(snowflake()),
+            "responses": { "200": bound() },
+        }),
+        &[Kind::SnowflakeUnknown],
+    );
     add(
         paths,
         "post",
@@ -84,7 +139,7 @@ pub(super) fn grants(paths: &mut Paths, config: &Config) {
             "operationId": "openTag",
             "summary": "Look at a tag before numbers of it are granted",
             "description": "The tag is created on first use, unless the server is told otherwise.",
-            "parameters": [tag(), sub_key()],
+            "parameters": [tag(), sub_key(), shape()],
             "responses": { "200": answer(
                 "The tag as the store keeps it",
                 "application/json",
@@ -114,6 +169,7 @@ pub(super) fn grants(paths: &mut Paths, config: &Config) {
                 required(positive("count", "How many numbers, 1 or more", "1000")),
                 whole("at_least", "No number is less than this one; 0 if it is not given", "1"),
                 sub_key(),
+                shape(),
             ],
             "responses": { "200": answer(
                 "The numbers",
@@ -146,6 +202,7 @@ pub(super) fn grants(paths: &mut Paths, config: &Config) {
                 required(whole("start", "The first number that is given back", "1501")),
                 required(whole("version", "The version that the segment was granted with", "2")),
                 sub_key(),
+                shape(),
             ],
             "responses": { "200": released("Whether the numbers were taken back; if not, they are a gap") },
         }),
@@ -257,6 +314,13 @@ pub(super) fn schemas(record: impl Fn(Value) -> Value, also: impl Fn(Value, &str
     json!({
         "Digits": { "type": "string", "pattern": "^[0-9a-f]{32}$", "description": "32 hexadecimal digits" },
         "Stores": record(json!({ "store": name(), "leases": name() })),
+        "BoundFormat": record(json!({
+            "bound": {
+                "type": ["string", "null"], "pattern": POSITIVE, "maxLength": 20,
+                "description": "A number of the bound format; null where none is bound",
+            },
+            "store": name(),
+        })),
         "OpenedTag": record(json!({ "tag": reference("Tag"), "store": name() })),
         "GrantedSegment": also(
             record(json!({ "tag": reference("Name"), "segment": reference("Segment"), "store": name() })),

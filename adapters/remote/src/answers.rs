@@ -106,6 +106,13 @@ pub(crate) struct OpenedTag {
     pub(crate) store: Name,
 }
 
+/// What is bound of a format.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub(crate) struct BoundFormat {
+    pub(crate) bound: Option<Number>,
+    pub(crate) store: Name,
+}
+
 /// A page of tags.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct TagPage {
@@ -300,6 +307,10 @@ pub(crate) fn problem(at: &str, status: u16, body: &[u8]) -> Option<Failure> {
         }
         "exhausted" => Failure::of_caller(StoreError::exhausted(&tag())),
         "store-corrupt" => Failure::of_caller(StoreError::corrupt(what())),
+        "route-unknown" => Failure::of_caller(StoreError::refused(format!(
+            "{}, as releases before this one say: update the servers before the programs that use them",
+            what()
+        ))),
         // The server says what is wrong with the request, or that its store refuses, before anything is granted.
         "store-refused" | "leases-missing" => Failure::of_caller(StoreError::refused(what())),
         _ if (400..500).contains(&status) => Failure::of_caller(StoreError::refused(what())),
@@ -331,6 +342,14 @@ mod tests {
         for body in [&b"<html>"[..], b"", b"{}", br#"{"type":"about:blank"}"#] {
             assert!(problem("asking", 503, body).is_none());
         }
+    }
+
+    #[test]
+    fn a_server_of_an_older_release_is_told_apart() {
+        let body = br#"{"type":"urn:unalike:problem:route-unknown","detail":"there is no route /v1/x"}"#;
+        let Failure { error, is_servers } = problem("asking", 404, body).unwrap();
+        let said = "asking: there is no route /v1/x, as releases before this one say: update the servers";
+        assert!(error.to_string().contains(said) && !error.is_retryable() && !is_servers, "{error}");
     }
 
     #[test]

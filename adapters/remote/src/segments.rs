@@ -1,21 +1,26 @@
 //! The segment port over HTTP.
 
-use std::sync::Arc;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use reqwest::Method;
 use serde_json::{Value, json};
 use unalike_storage::{
-    RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, StoreIdentity, TagOptions, TagRecord, TailRelease,
-    split_tag, validate_allocate, validate_policies, validate_raise, validate_tag,
+    FormatBinding, FormatOwner, FormatPart, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, StoreIdentity,
+    TagOptions, TagRecord, TailRelease, lock, split_tag, validate_allocate, validate_policies, validate_raise,
+    validate_tag,
 };
 
 use crate::RemoteOptions;
-use crate::answers::{GrantedSegment, OpenedTag, Released, TagJson, TagPage};
+use crate::answers::{BoundFormat, GrantedSegment, OpenedTag, Released, TagJson, TagPage};
 use crate::servers::{Access, Part, Request, Servers};
 
 /// The most tags that a server lists at a time.
 const PAGE_MAX: u32 = 1_000;
+
+/// Of how many tags the format is remembered: some 10 MB.
+const SHAPES_MAX: usize = 100_000;
 
 /// Segments of unalike servers; clones share the connections.
 ///
@@ -33,6 +38,9 @@ const PAGE_MAX: u32 = 1_000;
 #[derive(Clone, Debug)]
 pub struct RemoteStore {
     servers: Arc<Servers>,
+    /// The shape of the format that is bound to a tag, as this program was last told. Whoever is told another one than
+    /// its own asks for no numbers of the tag; so this is what they are shown in.
+    shapes: Arc<Mutex<HashMap<String, u64>>>,
 }
 
 impl RemoteStore {
@@ -42,7 +50,29 @@ impl RemoteStore {
     /// [`StoreError::Unavailable`] when no server answers; when one of several does not, unless the options name the
     /// store. [`StoreError::Refused`] when they have different stores, want a token, or know no `/v1/store`.
     pub async fn connect(options: RemoteOptions) -> Result<Self, StoreError> {
-        Ok(Self { servers: Arc::new(Servers::connect(&options, Part::Segments).await?) })
+        let servers = Arc::new(Servers::connect(&options, Part::Segments).await?);
+        Ok(Self { servers, shapes: Arc::default() })
+    }
+
+    /// What a request for numbers says of the tag beside its name: the sub-key, and what the numbers are shown in.
+    fn shown(&self, tag: &str) -> Vec<(&'static str, String)> {
+        let mut query = sub_of(tag);
+        query.extend(lock(&self.shapes).get(split_tag(tag).0).map(|shape| ("shape", shape.to_string())));
+        query
+    }
+
+    /// # Errors
+    /// [`StoreError::Refused`] when too many are remembered: without its shape the tag would be refused later.
+    fn remember(&self, tag: &str, shape: u64) -> Result<(), StoreError> {
+        let mut shapes = lock(&self.shapes);
+        if shapes.len() >= SHAPES_MAX && !shapes.contains_key(tag) {
+            return Err(StoreError::refused(format!(
+                "the tag {tag:?} has a format, and this program remembers those of {SHAPES_MAX} tags, which are all in use: \
+                 show fewer tags in one program"
+            )));
+        }
+        shapes.insert(tag.to_owned(), shape);
+        Ok(())
     }
 
     async fn change(&self, tag: &str, doing: &str, body: Value) -> Result<TagRecord, StoreError> {
@@ -87,7 +117,7 @@ impl SegmentStore for RemoteStore {
     async fn allocate(&self, tag: &str, count: u64, at_least: u64) -> Result<Segment, StoreError> {
         validate_allocate(tag, count, at_least)?;
         let (name, sub) = split_tag(tag);
-        let mut query = sub_of(tag);
+        let mut query = self.shown(tag);
         query.extend([("count", count.to_string()), ("at_least", at_least.to_string())]);
         let request = Request {
             doing: format!("granting numbers of {name:?}"),
@@ -118,7 +148,7 @@ impl SegmentStore for RemoteStore {
     async fn release(&self, tag: &str, tail: TailRelease) -> Result<bool, StoreError> {
         validate_tag(tag)?;
         let (name, _) = split_tag(tag);
-        let mut query = sub_of(tag);
+        let mut query = self.shown(tag);
         query.extend([("start", tail.start.to_string()), ("version", tail.version.to_string())]);
         let request = Request {
             doing: format!("giving numbers of {name:?} back"),
@@ -140,7 +170,7 @@ impl SegmentStore for RemoteStore {
             access: Access::Reads,
             method: Method::POST,
             path: vec!["v1", "sequences", name, "open"],
-            query: sub_of(tag),
+            query: self.shown(tag),
             body: None,
         };
         let opened: OpenedTag = self.servers.ask(&request, |opened: &OpenedTag| Some(opened.store.0)).await?;
@@ -230,6 +260,55 @@ impl SegmentStore for RemoteStore {
     /// That of the servers' store.
     async fn identity(&self) -> Result<Option<StoreIdentity>, StoreError> {
         Ok(self.servers.store())
+    }
+
+    fn keeps_formats(&self) -> bool {
+        true
+    }
+
+    /// In the servers' store, or nowhere if that keeps none. The servers bind nothing in the place of what is bound.
+    async fn bind_format(
+        &self,
+        owner: FormatOwner<'_>,
+        part: FormatPart,
+        binding: FormatBinding,
+    ) -> Result<Option<u64>, StoreError> {
+        let (kind, name) = match owner {
+            FormatOwner::Tag(tag) => ("sequences", tag),
+            FormatOwner::Snowflake(name) => ("snowflakes", name),
+        };
+        let mut query = match part {
+            FormatPart::Shape => vec![("part", "shape".to_owned())],
+            FormatPart::Key { id, bits } => {
+                vec![("part", "key".to_owned()), ("key_id", id.to_string()), ("key_bits", bits.to_string())]
+            }
+        };
+        match binding {
+            FormatBinding::Look => {}
+            FormatBinding::First(number) => query.push(("first", number.to_string())),
+            FormatBinding::Always(_) => {
+                return Err(StoreError::refused(format!(
+                    "servers bind no other format to {owner} than the one it has: run `{}` where the servers' store is, with \
+                     their --config and --store",
+                    owner.accepting_command()
+                )));
+            }
+        }
+        let request = Request {
+            doing: format!("comparing the format of {owner}"),
+            // What is bound is bound once: asking again changes nothing.
+            access: Access::Reads,
+            method: Method::POST,
+            path: vec!["v1", kind, name, "format"],
+            query,
+            body: None,
+        };
+        let answer: BoundFormat = self.servers.ask(&request, |answer: &BoundFormat| Some(answer.store.0)).await?;
+        let bound = answer.bound.map(|number| number.0);
+        if let (FormatOwner::Tag(tag), FormatPart::Shape, Some(shape)) = (owner, part, bound) {
+            self.remember(tag, shape)?;
+        }
+        Ok(bound)
     }
 
     async fn check(&self) -> Result<(), StoreError> {

@@ -10,12 +10,14 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use unalike::{ID_MAX, Ids, Layout, Mode, SequenceOptions, SnowflakeOptions};
+use unalike::{
+    Format, FormatKey, FormatOptions, ID_MAX, Ids, Layout, Mode, Restart, SequenceOptions, SnowflakeOptions,
+};
 use unalike_remote::{RemoteLeases, RemoteOptions, RemoteStore};
 use unalike_storage::contract::{self, Fixture, SegmentFixture};
 use unalike_storage::{
-    GrantId, LeaseAcquire, LeaseExtend, LeaseStore, SegmentStore, StoreError, TagCreation, TagOptions, TailRelease,
-    sub_tag,
+    FormatBinding, FormatOwner, FormatPart, GrantId, LeaseAcquire, LeaseExtend, LeaseStore, SegmentStore, StoreError,
+    TagCreation, TagOptions, TailRelease, sub_tag,
 };
 use unalike_tests::leases::now_ms;
 use unalike_tests::misdeeds::{Misdeed, misbehave};
@@ -69,6 +71,10 @@ impl SegmentFixture for OverOneFile {
         true
     }
 
+    fn has_rules_for_formats(&self) -> bool {
+        true
+    }
+
     fn can_be_a_stripe(&self) -> bool {
         false
     }
@@ -116,7 +122,38 @@ fn a_grant_is_exact_and_names_its_store() -> anyhow::Result<()> {
     assert_eq!(again.json()?["segment"]["start"], json!("9007199254741000"));
     let opened = post("/v1/sequences/order/open")?.json()?;
     assert_eq!((&opened["tag"]["tag"], &opened["tag"]["watermark"]), (&json!("order"), &json!("9007199254741000")));
+    // What is bound once stays, and whoever names it is granted numbers.
+    let shape = "/v1/sequences/shown/format?part=shape";
+    assert_eq!(post(shape)?.json()?, json!({ "bound": null, "store": store }));
+    for first in ["9007199254740993", "9007199254740992"] {
+        let bound = post(&format!("{shape}&first={first}"))?.json()?;
+        assert_eq!(bound, json!({ "bound": "9007199254740993", "store": store }));
+    }
+    let key = post("/v1/snowflakes/default/format?part=key&key_id=255&key_bits=63&first=7")?.json()?;
+    assert_eq!(key, json!({ "bound": "7", "store": store }));
+    for request in ["segments?count=1", "open?sub=shop", "segments/release?start=1&version=9"] {
+        let path = format!("/v1/sequences/shown/{request}");
+        for (path, is_shown_so) in [
+            (path.replace("?sub=shop", ""), false),
+            (format!("{path}&shape=9007199254740992"), false),
+            (format!("{path}&shape=9007199254740993"), true),
+        ] {
+            let answer = post(&path)?;
+            assert_eq!(answer.status == 200, is_shown_so, "{path}: {answer:?}");
+            assert!(is_shown_so || answer.problem()? == "store-refused", "{path}: {answer:?}");
+        }
+    }
     for (path, status, kind) in [
+        ("/v1/sequences/order/format", 400, "query-invalid"),
+        ("/v1/sequences/order/format?part=name", 400, "query-invalid"),
+        ("/v1/sequences/order/format?part=shape&key_id=1", 400, "query-invalid"),
+        ("/v1/sequences/order/format?part=key&key_id=1", 400, "query-invalid"),
+        ("/v1/sequences/order/format?part=key&key_id=256&key_bits=24", 400, "query-invalid"),
+        ("/v1/sequences/order/format?part=key&key_id=1&key_bits=64", 400, "query-invalid"),
+        ("/v1/sequences/order/format?part=shape&first=0", 400, "query-invalid"),
+        ("/v1/sequences/order/format?part=shape&first=9223372036854775808", 400, "query-invalid"),
+        ("/v1/sequences/%20order/format?part=shape&first=1", 400, "tag-invalid"),
+        ("/v1/sequences/order/segments?count=1&shape=0", 400, "query-invalid"),
         ("/v1/sequences/order/segments", 400, "query-invalid"),
         ("/v1/sequences/order/segments?count=0", 400, "count-invalid"),
         ("/v1/sequences/order/segments?count=-1", 400, "query-invalid"),
@@ -172,6 +209,8 @@ fn grants_need_the_scope_lease() -> anyhow::Result<()> {
     );
     for (method, path) in [
         ("GET", "/v1/store"),
+        ("POST", "/v1/sequences/order/format?part=shape"),
+        ("POST", "/v1/snowflakes/default/format?part=key&key_id=1&key_bits=24"),
         ("POST", "/v1/sequences/order/open"),
         ("POST", "/v1/sequences/order/segments?count=5"),
         ("POST", "/v1/sequences/order/segments/release?start=5&version=9"),
@@ -558,5 +597,152 @@ fn the_same_with_nothing_but_http() -> anyhow::Result<()> {
     let granted = client.send("POST", "/v1/sequences/order/segments?count=3", "application/json", "")?.json()?;
     assert_eq!(granted["segment"]["end"], json!("4"));
     assert_eq!(client.ids("/v1/sequences/order/ids")?, [4]);
+    Ok(())
+}
+
+async fn ids_over(url: &str) -> anyhow::Result<Ids> {
+    let leases = RemoteLeases::connect(RemoteOptions::from_url(url)?).await?;
+    Ok(Ids::builder().segments(Arc::new(connect(url).await?)).leases(Arc::new(leases)).build().await?)
+}
+
+/// What a program of its own shows of a tag, or of its sub-key.
+async fn shown(url: &str, tag: &str, sub: Option<&str>, format: &FormatOptions<'_>) -> anyhow::Result<Vec<String>> {
+    let shown = ids_over(url).await?.formatted(tag, sub, SequenceOptions::default(), Format::new(format)?).await?;
+    Ok(shown.take(100, None).await?.texts()?)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn programs_over_one_server_show_a_tag_in_one_format() -> anyhow::Result<()> {
+    let server = Server::start()?;
+    let keys = [FormatKey { id: 1, secret: 0x5a3c_0b9d_1e7f_4826_a1b2_c3d4_e5f6_0718 }];
+    let others = [FormatKey { secret: 7, ..keys[0] }];
+    let plain = FormatOptions { context: "order", ..FormatOptions::default() };
+    let first = FormatOptions { template: "ORD-{id}", bits: 24, key_id_bits: 2, keys: &keys, ..plain };
+    let mut texts: HashSet<String> = shown(server.url(), "order", None, &first).await?.into_iter().collect();
+    for (options, said) in [
+        (FormatOptions { template: "ORD{id}", ..first }, "template is another one"),
+        (FormatOptions { bits: 26, ..first }, "bits was 24, and is 26"),
+        (FormatOptions { keys: &others, ..first }, "the key 1 has another secret or context"),
+        (FormatOptions { template: "ORD-{id}", ..plain }, "are shown without"),
+    ] {
+        let refused = shown(server.url(), "order", None, &options).await.unwrap_err().to_string();
+        assert!(refused.contains(said) && refused.contains("unalike tags format -- order"), "{refused}");
+    }
+    texts.extend(shown(server.url(), "order", None, &first).await?);
+    assert_eq!(texts.len(), 200);
+    assert_eq!(shown(server.url(), "order", Some("shop"), &first).await?.len(), 100, "a sub-key is shown as its tag");
+
+    // Nobody is given its numbers as they are.
+    let bare = ids_over(server.url()).await?.sequence("order", SequenceOptions::default()).await;
+    let refused = bare.map(drop).unwrap_err().to_string();
+    assert!(refused.contains("in another format"), "{refused}");
+    assert!(connect(server.url()).await?.allocate("order", 10, 0).await.is_err());
+    assert_eq!(server.get("/v1/sequences/order/ids")?.problem()?, "store-refused");
+    assert!(ids_over(server.url()).await?.sequence("other", SequenceOptions::default()).await?.next().await.is_ok());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_counter_starts_again_through_a_server() -> anyhow::Result<()> {
+    let directory = Arc::new(TempDir::new()?);
+    std::fs::write(directory.path().join("unalike.toml"), "[tags.daily]\nsub_keys_max = 1\n")?;
+    let server = Server::start_in(directory, ["--config", "unalike.toml"].map(str::to_owned).to_vec())?;
+    let daily = FormatOptions { template: "{yyyyMMdd}-{id}", restart: Restart::Day, ..FormatOptions::default() };
+    let texts = shown(server.url(), "daily", None, &daily).await?;
+    assert!(texts[0].ends_with("-1"), "{texts:?}");
+    let period = format!("@{}-{}-{}", &texts[0][..4], &texts[0][4..6], &texts[0][6..8]);
+    let again = shown(server.url(), "daily", None, &daily).await?;
+    assert!(again.iter().all(|text| !texts.contains(text)), "{again:?}");
+    assert!(shown(server.url(), "daily", Some("shop"), &daily).await?[0].ends_with("-1"));
+    let limited = shown(server.url(), "daily", Some("mill"), &daily).await.unwrap_err().to_string();
+    assert!(limited.contains("may have 1 sub-keys"), "in each period: {limited}");
+    let store = connect(server.url()).await?;
+    for sub in [period.clone(), format!("shop{period}")] {
+        assert!(store.tag(&sub_tag("daily", &sub)?).await?.watermark >= 100, "{sub}");
+    }
+    assert_eq!(store.tag("daily").await?.watermark, 0, "all of them are counted under periods");
+
+    let never = FormatOptions { restart: Restart::Never, ..daily };
+    let refused = shown(server.url(), "daily", None, &never).await.unwrap_err().to_string();
+    assert!(refused.contains("restart was day, and is never"), "{refused}");
+    let shape = Format::new(&daily)?.shape().number();
+    for sub in ["shop", "@2026-11", "@tomorrow00"] {
+        let path = format!("/v1/sequences/daily/segments?count=1&shape={shape}&sub={sub}");
+        let answer = server.client().send("POST", &path, "application/json", "")?;
+        assert_eq!((answer.status, answer.problem()?.as_str()), (400, "query-invalid"), "{sub}: {answer:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_server_shows_itself_is_shown_so_by_hosts() -> anyhow::Result<()> {
+    let directory = Arc::new(TempDir::new()?);
+    let config = "[tags.daily]\ntemplate = \"{yyyyMMdd}-{id:06}\"\nrestart = \"day\"\n\
+                  [snowflakes.web]\nlayout = \"twitter\"\ntemplate = \"W{id}\"\n";
+    std::fs::write(directory.path().join("unalike.toml"), config)?;
+    let server = Server::start_in(directory, ["--config", "unalike.toml"].map(str::to_owned).to_vec())?;
+    let daily = FormatOptions { template: "{yyyyMMdd}-{id:06}", restart: Restart::Day, ..FormatOptions::default() };
+    // Before anything is bound, too.
+    for _ in 0..2 {
+        for (options, said) in [
+            (FormatOptions { template: "{yyyyMMdd}{id:06}", ..daily }, "template is another one"),
+            (FormatOptions { restart: Restart::Month, ..daily }, "restart was day, and is month"),
+        ] {
+            let refused = shown(server.url(), "daily", None, &options).await.unwrap_err().to_string();
+            assert!(refused.contains(said), "{refused}");
+        }
+        let bare = connect(server.url()).await?.allocate("daily", 10, 0).await.unwrap_err();
+        assert!(bare.to_string().contains("daily"), "{bare}");
+        let mut texts: HashSet<String> = shown(server.url(), "daily", None, &daily).await?.into_iter().collect();
+        let answer = server.get("/v1/sequences/daily/ids?count=100")?.json()?;
+        texts.extend(answer["ids"].as_array().unwrap().iter().map(|id| id.as_str().unwrap().to_owned()));
+        assert_eq!(texts.len(), 200, "they count together");
+    }
+    for (template, is_shown_so) in [("{id}W", false), ("W{id}", true)] {
+        let format = Format::new(&FormatOptions { template, ..FormatOptions::default() })?;
+        let ids = ids_over(server.url()).await?;
+        let shown = ids.formatted_snowflake("web", SnowflakeOptions::new(Layout::TWITTER), format).await;
+        assert_eq!(shown.is_ok(), is_shown_so, "{template}: {shown:?}");
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_snowflake_has_one_format_through_a_server() -> anyhow::Result<()> {
+    let server = Server::start()?;
+    let show = async |template: &str| {
+        let format = Format::new(&FormatOptions { template, ..FormatOptions::default() })?;
+        let ids = ids_over(server.url()).await?;
+        let flakes = ids.formatted_snowflake("default", SnowflakeOptions::new(Layout::TWITTER), format).await?;
+        anyhow::Ok(flakes.next(None).await?)
+    };
+    assert_eq!(server.get("/v1/snowflakes/default/ids")?.status, 200);
+    assert!(show("W{id}").await?.starts_with('W'));
+    assert!(show("{id}W").await.unwrap_err().to_string().contains("template is another one"));
+    assert!(show("W{id}").await.is_ok());
+    assert_eq!(server.get("/v1/snowflakes/default/ids")?.problem()?, "store-refused", "which shows them bare");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn servers_bind_formats_once_and_only_to_what_there_may_be() -> anyhow::Result<()> {
+    let server = Server::start_with(["--create-tags", "false"])?;
+    let store = connect(server.url()).await?;
+    let bind = async |owner: FormatOwner<'static>, binding| store.bind_format(owner, FormatPart::Shape, binding).await;
+    let (order, first) = (FormatOwner::Tag("order"), FormatBinding::First(1 << 62));
+    assert!(store.keeps_formats());
+    assert!(matches!(bind(order, first).await, Err(StoreError::TagUnknown { .. })));
+    assert_eq!(bind(order, FormatBinding::Look).await?, None);
+    let unknown = bind(FormatOwner::Snowflake("nobody"), first).await.unwrap_err().to_string();
+    assert!(unknown.contains("nobody"), "{unknown}");
+    store.create_tag("order", &TagOptions::default()).await?;
+    for owner in [order, FormatOwner::Snowflake("default")] {
+        assert_eq!(bind(owner, first).await?, Some(1 << 62));
+        assert_eq!(bind(owner, FormatBinding::First(1 << 62 | 1)).await?, Some(1 << 62));
+        assert_eq!(bind(owner, FormatBinding::Look).await?, Some(1 << 62));
+    }
+    let refused = bind(order, FormatBinding::Always(1 << 62 | 1)).await.unwrap_err().to_string();
+    assert!(refused.contains("`unalike tags format --accept -- order`"), "{refused}");
+    assert_eq!(bind(order, FormatBinding::Look).await?, Some(1 << 62));
     Ok(())
 }

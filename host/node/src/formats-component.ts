@@ -49,6 +49,14 @@ export interface ComponentIssued {
   readonly span?: readonly [bigint, bigint] | undefined;
 }
 
+/** `key-check` */
+export interface KeyCheck {
+  readonly id: number;
+  /** The width of what the key permutes. */
+  readonly bits: number;
+  readonly check: bigint;
+}
+
 /** A fault of any of the component's functions: `text-error`, `format-error` or `error`. */
 export interface ComponentFault {
   readonly tag: string;
@@ -63,6 +71,8 @@ export interface FormatResource {
   original(number: bigint): ComponentIssued;
   write(id: bigint, issued: bigint, shardKey: bigint | undefined): string;
   read(text: string): ComponentIssued;
+  shape(): bigint;
+  keyChecks(): KeyCheck[];
   [Symbol.dispose]?(): void;
 }
 

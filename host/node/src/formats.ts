@@ -13,6 +13,7 @@ import type {
   ComponentIssued,
   FormatResource,
   FormatsExports,
+  KeyCheck,
   Notation,
   Parts,
   Restart,
@@ -25,7 +26,7 @@ import { ANY, checkedOptions, NUMBER, type Kinds } from './options.js';
 import { said } from './said.js';
 import { ID_MAX, type Layout } from './store.js';
 
-export type { Notation, Parts, Restart } from './formats-component.js';
+export type { KeyCheck, Notation, Parts, Restart } from './formats-component.js';
 
 /** A secret key, which permutes the numbers of a format so that they cannot be guessed. */
 export interface FormatKey {
@@ -196,7 +197,7 @@ export class Formats {
     };
     const what = `the format ${JSON.stringify(checked.template.slice(0, 130))}`;
     const resource = this.call(what, () => this.codec.Format.open(checked), (said) => faultOfOptions(checked, said));
-    return new Format(resource, (doing, act) => this.call(doing, act));
+    return new Format(resource, checked, (doing, act) => this.call(doing, act));
   }
 
   private call<Value>(what: string, act: () => Value, explain: Explain = faultOfUse): Value {
@@ -232,13 +233,23 @@ export class Formats {
 export class Format {
   /** The greatest id that can be shown: the `idMax` for the sequence. */
   readonly idMax: bigint;
+  /** When the counter starts again. */
+  readonly restart: Restart;
+  /** How many of the number's lowest bits are taken from the shard key. */
+  readonly geneBits: number;
+  /** Whether there is a gene, in the number or in the text, and so a shard key to be given. */
+  readonly needsShardKey: boolean;
 
   /** @internal */
   constructor(
     private readonly resource: FormatResource,
+    { restart, geneBits }: Pick<ComponentFormatOptions, 'restart' | 'geneBits'>,
     private readonly call: <Value>(what: string, act: () => Value) => Value,
   ) {
+    this.restart = restart;
+    this.geneBits = geneBits;
     this.idMax = call('the greatest id', () => resource.idMax());
+    this.needsShardKey = call('a shard key', () => lacksShardKey(resource));
   }
 
   /**
@@ -275,6 +286,35 @@ export class Format {
     const input = textOf('text', text);
     return issuedOf(this.call(JSON.stringify(input.slice(0, 130)), () => this.resource.read(input)));
   }
+
+  /** What a store keeps of the template, the restart and the widths, to know them again: 1 to 2^63 - 1. */
+  shape(): bigint {
+    return this.call('the shape', () => this.resource.shape());
+  }
+
+  /** What a store keeps of each key, to know again how it permutes. */
+  keyChecks(): KeyCheck[] {
+    return this.call('the checks of the keys', () => this.resource.keyChecks());
+  }
+
+  /** @internal Refuses, before an id is taken, what {@link Format.write} would refuse afterwards. */
+  checkShardKey(what: string, shardKey: bigint | undefined): void {
+    if (shardKey !== undefined) {
+      checkedBigint('shardKey', shardKey);
+    }
+    if ((shardKey !== undefined) !== this.needsShardKey) {
+      throw faultOf(what, { tag: this.needsShardKey ? 'shard-key-missing' : 'shard-key-unwanted' }, faultOfUse);
+    }
+  }
+}
+
+/** Of a day whose date every offset from UTC has. */
+const SOME_DAY_MS = 86_400_000n;
+
+/** Whether the component refuses to show an id without a shard key. */
+function lacksShardKey(resource: FormatResource): boolean {
+  const answer = answerOf<bigint, ComponentFault>(() => resource.number(1n, SOME_DAY_MS, undefined));
+  return answer.tag === 'err' && answer.val.tag === 'shard-key-missing';
 }
 
 /** A format whose counter starts again: each instant has a period. */

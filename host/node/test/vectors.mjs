@@ -49,7 +49,12 @@ const ARGUMENTS = {
   'format.original': ['number'],
   'format.write': ['id', 'issued', 'shard-key'],
   'format.read': ['text'],
+  'format.shape': [],
+  'format.key-checks': [],
 };
+
+/** The functions of a format that answer a value, and no result. */
+const PLAIN = new Set(['format.id-max', 'format.shape', 'format.key-checks']);
 
 const TEXTS = new Set(['tag', 'namespace', 'input', 'text', 'template', 'context', 'restart', 'order']);
 const VARIANTS = new Set(['refill', 'clock', 'spread']);
@@ -347,7 +352,7 @@ class FormatsVector {
       }
       throw error;
     }
-    if (call === 'format.id-max') {
+    if (PLAIN.has(call)) {
       return { returns: json(answer.val) };
     }
     return { returns: result(answer) };
@@ -378,7 +383,7 @@ class FormatsVector {
         if (name === 'id-max') {
           return format.idMax;
         }
-        const answer = format[name](...ARGUMENTS[call].map((argument) => given[argument]));
+        const answer = format[camel(name)](...ARGUMENTS[call].map((argument) => given[argument]));
         return ['original', 'read'].includes(name) ? issued(answer) : answer;
       }
     }

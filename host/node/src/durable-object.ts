@@ -15,7 +15,15 @@ import { ObjectDatabase, schema, type ObjectState } from './object-database.js';
 import { PROTOCOL, type ObjectAnswer, type ObjectRequest } from './object-protocol.js';
 import { hexOf } from './sqlite-database.js';
 import { Statements } from './sqlite-statements.js';
-import { StoreError, type LeaseAcquire, type LeaseExtend, type TagOptions, type TailRelease } from './store.js';
+import {
+  StoreError,
+  type FormatOwner,
+  type FormatPart,
+  type LeaseAcquire,
+  type LeaseExtend,
+  type TagOptions,
+  type TailRelease,
+} from './store.js';
 
 /** Beside the tables of the SQLite adapter: what this object is. */
 const SCHEMA = `
@@ -82,7 +90,9 @@ export class UnalikeObject extends DurableObject {
       if (request.mark !== null) {
         throw gone(object, request.mark, 'nothing');
       }
-      const isCreated = isRoot || rules.createTags || !['allocate', 'openTag', 'look'].includes(method);
+      const isTag = /^unalike:[^:]*:tag:/.test(object);
+      const asksFor = ['allocate', 'openTag', 'look', ...(isTag ? ['bindFormat'] : [])];
+      const isCreated = isRoot || rules.createTags || !asksFor.includes(method);
       if (!isCreated) {
         const [, tag = object] = /^unalike:[^:]*:tag:(.*)$/s.exec(object) ?? [];
         const what = `the tag ${JSON.stringify(tag)} is unknown: create it first (DurableStore.createTag)`;
@@ -143,6 +153,8 @@ export class UnalikeObject extends DurableObject {
         return statements.openTag(args[0] as string);
       case 'createTag':
         return statements.createTag(...(args as [string, TagOptions]));
+      case 'bindFormat':
+        return statements.bindFormat(...(args as [FormatOwner, FormatPart, bigint | null]));
       case 'acquire':
         return statements.acquire(args[0] as LeaseAcquire);
       case 'extend':

@@ -36,6 +36,8 @@ import {
   ID_MAX,
   refusedByStore,
   StoreError,
+  type FormatOwner,
+  type FormatPart,
   type Lease,
   type LeaseAcquire,
   type LeaseExtend,
@@ -112,7 +114,13 @@ interface Known {
 }
 
 /** Methods that change nothing: when their answer is lost, nothing was granted. */
-const READS: ReadonlySet<ObjectMethod> = new Set<ObjectMethod>(['look', 'register', 'confirm', 'openTag']);
+const READS: ReadonlySet<ObjectMethod> = new Set<ObjectMethod>([
+  'look',
+  'register',
+  'confirm',
+  'openTag',
+  'bindFormat',
+]);
 /** As often another Worker may come between. */
 const TRIES = 3;
 
@@ -246,6 +254,18 @@ export class DurableStore implements SegmentStore, LeaseStore {
     await this.register(object, known);
     this.members.set(object, known);
     return answer.value as TagRecord;
+  }
+
+  /** A format is kept in the object of its tag, or in that of the snowflake's leases. */
+  async bindFormat(owner: FormatOwner, part: FormatPart, first: bigint | null): Promise<bigint | null> {
+    const { kind, name } = owner;
+    if (kind === 'snowflake') {
+      validateName('namespace', name);
+      return (await this.ofLeases(name, 'bindFormat', [owner, part, first])) as bigint | null;
+    }
+    validateTag(name);
+    validatePublic(name);
+    return (await this.ofTag(name, 'bindFormat', [owner, part, first])) as bigint | null;
   }
 
   /** The identity of the store, 32 hexadecimal digits: that of its root. Begins the store if there is none. */

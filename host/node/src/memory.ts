@@ -9,6 +9,8 @@ import { validateAcquire, validateExtend } from './lease-rules.js';
 import {
   completeOptions,
   DEFAULT_TAG_OPTIONS,
+  formatNames,
+  formatOptions,
   shown,
   splitTag,
   validateAllocate,
@@ -20,6 +22,8 @@ import {
   ID_MAX,
   refusedByStore,
   StoreError,
+  type FormatOwner,
+  type FormatPart,
   type Lease,
   type LeaseAcquire,
   type LeaseExtend,
@@ -123,6 +127,21 @@ export class MemoryStore implements SegmentStore, LeaseStore {
     validateTag(tag);
     const { options, next } = this.rowOf(tag);
     return { tag, options, watermark: next - 1n };
+  }
+
+  async bindFormat(owner: FormatOwner, part: FormatPart, first: bigint | null): Promise<bigint | null> {
+    let bound: bigint | null = null;
+    for (const name of formatNames(owner, part)) {
+      if (bound === null && first !== null && !this.rows.has(name)) {
+        this.rows.set(name, { options: formatOptions(name, first), next: first, version: 0n });
+      }
+      const row = this.rows.get(name);
+      if (row === undefined) {
+        break;
+      }
+      bound = row.options.start;
+    }
+    return bound;
   }
 
   async identity(): Promise<null> {

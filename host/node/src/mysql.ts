@@ -25,6 +25,8 @@ import { currentVersion, identityOf, openStore, openTables, refuseUnnoticed } fr
 import {
   completeOptions,
   DEFAULT_TAG_OPTIONS,
+  formatNames,
+  formatOptions,
   isKept,
   isKeptTime,
   KEPT_FLOOR,
@@ -40,6 +42,8 @@ import {
   checkOpened,
   ID_MAX,
   StoreError,
+  type FormatOwner,
+  type FormatPart,
   type Lease,
   type LeaseAcquire,
   type LeaseExtend,
@@ -194,6 +198,22 @@ export class MysqlStore implements SegmentStore, LeaseStore {
       throw new StoreError('tag-exists', `the tag ${shown(tag)} exists already`);
     }
     return row;
+  }
+
+  async bindFormat(owner: FormatOwner, part: FormatPart, first: bigint | null): Promise<bigint | null> {
+    let bound: bigint | null = null;
+    for (const name of formatNames(owner, part)) {
+      let row = await this.#find(name);
+      if (row === null && bound === null && first !== null) {
+        // Somebody else may be quicker.
+        row = (await this.#insertNew(name, formatOptions(name, first))) ?? (await this.#find(name));
+      }
+      if (row === null) {
+        break;
+      }
+      bound = row.options.start;
+    }
+    return bound;
   }
 
   identity(): Promise<string> {

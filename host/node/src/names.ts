@@ -5,7 +5,16 @@
  */
 
 import { quoted, said } from './said.js';
-import { ID_MAX, StoreError, SUB_SEPARATOR, type RefillPolicy, type StepPolicy, type TagOptions } from './store.js';
+import {
+  ID_MAX,
+  StoreError,
+  SUB_SEPARATOR,
+  type FormatOwner,
+  type FormatPart,
+  type RefillPolicy,
+  type StepPolicy,
+  type TagOptions,
+} from './store.js';
 
 /** The tag whose sub-keys are the namespaces of leases that Redis keeps: its numbers are Unix milliseconds. */
 export const KEPT_LEASES = 'redis-leases';
@@ -138,22 +147,81 @@ export function validateNewTag(name: string): void {
  * the other one has not.
  */
 export function timeTag(namespace: string): string {
-  const bytes = new TextEncoder().encode(namespace);
-  const most = NAME_BYTES_MAX - KEPT_LEASES.length - 1;
-  if (bytes.length <= most) {
-    return subTag(KEPT_LEASES, namespace);
+  const bytesMax = NAME_BYTES_MAX - KEPT_LEASES.length - 1;
+  const isShort = new TextEncoder().encode(namespace).length <= bytesMax;
+  return subTag(KEPT_LEASES, isShort ? namespace : shortened(namespace, bytesMax));
+}
+
+/** How often a format may be accepted anew. */
+const FORMAT_ROWS_MAX = 1_000;
+
+/**
+ * The names of the rows in which a part of a format is bound: the start of the last row that there is says what it is
+ * bound to. A host makes the first row alone; an operator who accepts another format adds one behind the last.
+ *
+ * @throws {StoreError} `tag-invalid`; `refused` for an owner or a part that is none.
+ */
+export function* formatNames(owner: FormatOwner, part: FormatPart): Generator<string, undefined> {
+  for (let row = 1; row <= FORMAT_ROWS_MAX; row += 1) {
+    yield formatName(owner, part, row);
   }
-  let hash = 0xcbf2_9ce4_8422_2325n;
-  for (const byte of bytes) {
-    hash = ((hash ^ BigInt(byte)) * 0x0100_0000_01b3n) & ((1n << 64n) - 1n);
+}
+
+/**
+ * The name of one of these rows. A name that is too long is shortened, as that of {@link timeTag} is. Two that have one
+ * row would be refused each other's formats, and nothing else.
+ */
+export function formatName({ kind, name }: FormatOwner, part: FormatPart, row: number): string {
+  const isOwner = kind === 'tag' || kind === 'snowflake';
+  const isPart = part.kind === 'shape' || (part.kind === 'key' && isByte(part.id) && isByte(part.bits));
+  if (!isOwner || !isPart) {
+    const example = "{ kind: 'tag', name: 'order' } and { kind: 'shape' } or { kind: 'key', id: 1, bits: 24 }";
+    throw new StoreError('refused', `there is no such owner or part of a format: write ${example}`);
   }
-  const end = `~${hash.toString(16).padStart(16, '0')}`;
-  let length = most - end.length;
+  validateTag(name);
+  if (name.includes(SUB_SEPARATOR)) {
+    const fault = 'its sub-keys are shown in its format: name the tag alone';
+    throw new StoreError('tag-invalid', `the tag ${shown(name)} is not valid: ${fault}`);
+  }
+  const what = part.kind === 'shape' ? 'shape' : `key ${part.id} of ${part.bits} bits`;
+  const begin = `${kind} ${row} ${what}:`;
+  const bytesMax = NAME_BYTES_MAX - KEPT_FORMATS.length - 1 - begin.length;
+  const fits = new TextEncoder().encode(name).length <= bytesMax;
+  // No new name may end in a space.
+  const kept = fits && !/\p{White_Space}$/u.test(name) ? name : shortened(name, bytesMax);
+  return subTag(KEPT_FORMATS, `${begin}${kept}`);
+}
+
+/** What such a row is created with. @throws {StoreError} `tag-invalid` */
+export function formatOptions(name: string, first: bigint): TagOptions {
+  return completeOptions(name, { start: first });
+}
+
+function isByte(number: unknown): boolean {
+  return Number.isInteger(number) && 0 <= Number(number) && Number(number) <= 0xff;
+}
+
+/** The beginning of a name and a hash of it, so many bytes together. */
+function shortened(name: string, bytesMax: number): string {
+  const bytes = new TextEncoder().encode(name);
+  const end = `~${fnv1a(bytes).toString(16).padStart(16, '0')}`;
+  let length = Math.min(bytes.length, bytesMax - end.length);
   // Not inside of a character.
   while ((bytes[length]! & 0xc0) === 0x80) {
     length -= 1;
   }
-  return subTag(KEPT_LEASES, `${new TextDecoder().decode(bytes.subarray(0, length))}${end}`);
+  // A mark at the beginning is a letter of the name.
+  const begin = new TextDecoder('utf-8', { ignoreBOM: true }).decode(bytes.subarray(0, length));
+  return `${begin}${end}`;
+}
+
+/** FNV-1a, as in the Rust library: written in stores. */
+function fnv1a(bytes: Uint8Array): bigint {
+  let hash = 0xcbf2_9ce4_8422_2325n;
+  for (const byte of bytes) {
+    hash = ((hash ^ BigInt(byte)) * 0x0100_0000_01b3n) & ((1n << 64n) - 1n);
+  }
+  return hash;
 }
 
 /** Whether the numbers under this name are milliseconds, and no ids. */

@@ -28,6 +28,8 @@ import {
   checkOpened,
   refusedByStore,
   StoreError,
+  type FormatOwner,
+  type FormatPart,
   type Lease,
   type LeaseAcquire,
   type LeaseExtend,
@@ -237,6 +239,11 @@ export class RedisStore implements SegmentStore, LeaseStore {
       );
     }
     return backing.createTag(tag, options);
+  }
+
+  /** Formats are kept in the durable store. */
+  async bindFormat(owner: FormatOwner, part: FormatPart, first: bigint | null): Promise<bigint | null> {
+    return (await this.#backing.bindFormat?.(owner, part, first)) ?? null;
   }
 
   async identity(): Promise<string | null> {

@@ -19,6 +19,8 @@ import { NotSent, openHttp, reasonOf, type Http, type HttpAnswer } from './http.
 import { layoutText } from './layouts.js';
 import {
   completeOptions,
+  formatName,
+  formatOptions,
   splitTag,
   subTag,
   validateAllocate,
@@ -33,6 +35,8 @@ import {
   ID_MAX,
   refusedByStore,
   StoreError,
+  type FormatOwner,
+  type FormatPart,
   type Layout,
   type Lease,
   type LeaseAcquire,
@@ -89,6 +93,8 @@ const ANSWER_BYTES_MAX = 4 * 1024 * 1024;
 const AVOIDED_MS = 250;
 const AVOIDED_MAX_MS = 10_000;
 const REQUEST_TIMEOUT_MS = 5_000;
+/** Of how many tags the format is remembered: some 10 MB. */
+const SHAPES_MAX = 100_000;
 const TIMEOUT_MAX_MS = 600_000;
 
 type Json = unknown;
@@ -537,6 +543,10 @@ function problem(at: string, status: number, answer: Json, hasToken: boolean): F
   if (word === 'layout-mismatch' || word === 'layout-refused') {
     return of(typeof document['bound'] === 'string' ? 'layout-mismatch' : 'refused', false);
   }
+  if (word === 'route-unknown') {
+    const what = `${detail}, as servers of earlier versions say: update the servers before the programs that use them`;
+    return new Failure(new StoreError('refused', `${at}: ${what}`), false);
+  }
   const kind = Object.hasOwn(PROBLEMS, word) ? PROBLEMS[word] : undefined;
   if (kind !== undefined) {
     return of(kind, false);
@@ -620,11 +630,6 @@ function readReleased(answer: Json): boolean {
     throw new Unreadable('it does not say whether something was taken back');
   }
   return released;
-}
-
-function subOf(tag: string): (readonly [string, string])[] {
-  const sub = splitTag(tag)[1];
-  return sub === null ? [] : [['sub', sub]];
 }
 
 const refusedAddress = (what: string): StoreError =>
@@ -762,6 +767,8 @@ function pinOf(name: string, value: string | undefined): string | undefined {
  */
 export class RemoteStore implements SegmentStore, LeaseStore {
   private leaseServers: Servers | undefined;
+  /** The shapes that are bound to tags, and whether this program shows them so: else servers give it no numbers. */
+  private readonly shapes = new Map<string, { readonly bound: bigint; readonly isShown: boolean }>();
 
   private constructor(
     private readonly segmentServers: Servers,
@@ -823,7 +830,7 @@ export class RemoteStore implements SegmentStore, LeaseStore {
       writes: true,
       method: 'POST',
       path: ['v1', 'sequences', name, 'segments'],
-      query: [...subOf(tag), ['count', String(count)], ['at_least', String(atLeast)]],
+      query: [...this.countedUnder(tag), ['count', String(count)], ['at_least', String(atLeast)]],
     };
     const read = (answer: Json): Segment => {
       const granted = fieldsOf(answer, 'the answer');
@@ -866,7 +873,7 @@ export class RemoteStore implements SegmentStore, LeaseStore {
       writes: true,
       method: 'POST',
       path: ['v1', 'sequences', tag, 'segments', 'release'],
-      query: [...subOf(name), ['start', String(what.start)], ['version', String(what.version)]],
+      query: [...this.countedUnder(name), ['start', String(what.start)], ['version', String(what.version)]],
     };
     return await this.segmentServers.ask(request, readReleased, storeIn);
   }
@@ -879,10 +886,53 @@ export class RemoteStore implements SegmentStore, LeaseStore {
       writes: false,
       method: 'POST',
       path: ['v1', 'sequences', name, 'open'],
-      query: subOf(tag),
+      query: this.countedUnder(tag),
     };
     const read = (answer: Json): TagRecord => readTag(fieldsOf(answer, 'the answer')['tag'], tag);
     return await this.segmentServers.ask(request, read, storeIn);
+  }
+
+  /** Formats are kept in the store of the servers. */
+  async bindFormat(owner: FormatOwner, part: FormatPart, first: bigint | null): Promise<bigint | null> {
+    const { kind, name } = owner;
+    // What is no owner, part or number is refused here.
+    const kept = formatName(owner, part, 1);
+    const number = first === null ? null : formatOptions(kept, first).start;
+    const isShape = kind === 'tag' && part.kind === 'shape';
+    const known = isShape ? this.shapes.get(name) : undefined;
+    if (known !== undefined && known.bound === number) {
+      this.shapes.set(name, { bound: number, isShown: true });
+      return number;
+    }
+    if (isShape && known === undefined && this.shapes.size >= SHAPES_MAX) {
+      const what = `the format of ${JSON.stringify(name)} is not compared, as those of ${SHAPES_MAX} tags are, which is`;
+      throw new StoreError('refused', `${what} the most that a program remembers: show fewer tags in one program`);
+    }
+    const query: (readonly [string, string])[] = [['part', part.kind]];
+    if (part.kind === 'key') {
+      query.push(['key_id', String(part.id)], ['key_bits', String(part.bits)]);
+    }
+    if (number !== null) {
+      query.push(['first', String(number)]);
+    }
+    const request: Request = {
+      doing: `${number === null ? 'looking at' : 'binding'} the format of ${JSON.stringify(name)}`,
+      // It is bound once, however often that is asked for.
+      writes: false,
+      method: 'POST',
+      path: ['v1', kind === 'tag' ? 'sequences' : 'snowflakes', name, 'format'],
+      query,
+    };
+    const read = (answer: Json): bigint | null => {
+      const fields = fieldsOf(answer, 'the answer');
+      return fields['bound'] === null ? null : numberIn(fields, 'bound');
+    };
+    const bound = await this.segmentServers.ask(request, read, storeIn);
+    if (isShape && bound !== null) {
+      const isShown = bound === number || (known?.isShown === true && known.bound === bound);
+      this.shapes.set(name, { bound, isShown });
+    }
+    return bound;
   }
 
   async identity(): Promise<string | null> {
@@ -944,6 +994,17 @@ export class RemoteStore implements SegmentStore, LeaseStore {
   /** For `await using`. */
   async [Symbol.asyncDispose](): Promise<void> {
     await this.close();
+  }
+
+  /** What requests say of a tag, beside its name. */
+  private countedUnder(name: string): (readonly [string, string])[] {
+    const [tag, sub] = splitTag(name);
+    const query: (readonly [string, string])[] = sub === null ? [] : [['sub', sub]];
+    const shape = this.shapes.get(tag);
+    if (shape?.isShown === true) {
+      query.push(['shape', String(shape.bound)]);
+    }
+    return query;
   }
 
   private async releaseLease(namespace: string, worker: number, grantId: bigint, endMs: bigint): Promise<boolean> {

@@ -28,6 +28,8 @@ import {
   type UsedWorker,
 } from './lease-rules.js';
 import {
+  formatNames,
+  formatOptions,
   isKept,
   isKeptTime,
   KEPT_FLOOR,
@@ -45,6 +47,8 @@ import { damaged, hexOf, type Database, type Row, type Rows, type Value } from '
 import {
   ID_MAX,
   StoreError,
+  type FormatOwner,
+  type FormatPart,
   type Lease,
   type LeaseAcquire,
   type LeaseExtend,
@@ -126,6 +130,22 @@ export class Statements {
       throw new StoreError('tag-exists', `the tag ${shown(tag)} exists already`);
     }
     return row;
+  }
+
+  bindFormat(owner: FormatOwner, part: FormatPart, first: bigint | null): bigint | null {
+    let bound: bigint | null = null;
+    for (const name of formatNames(owner, part)) {
+      let row = this.#find(name);
+      if (row === null && bound === null && first !== null) {
+        // Somebody else may be quicker.
+        row = this.#insertNew(name, formatOptions(name, first)) ?? this.#find(name);
+      }
+      if (row === null) {
+        break;
+      }
+      bound = row.options.start;
+    }
+    return bound;
   }
 
   identity(): string {

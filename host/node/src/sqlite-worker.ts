@@ -28,6 +28,7 @@ export type Method =
   | 'releaseTail'
   | 'openTag'
   | 'createTag'
+  | 'bindFormat'
   | 'identity'
   | 'acquire'
   | 'extend'

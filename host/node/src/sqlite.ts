@@ -25,6 +25,8 @@ import {
   checkOpened,
   refusedByStore,
   StoreError,
+  type FormatOwner,
+  type FormatPart,
   type Lease,
   type LeaseAcquire,
   type LeaseExtend,
@@ -68,8 +70,8 @@ const DISK_MS = 30_000;
 /** The flags of Node's that the thread needs, too. */
 const THREAD_FLAGS: readonly string[] = ['--experimental-sqlite', '--no-warnings'];
 
-/** Requests that change nothing: when their answer is lost, nothing was granted. */
-const READS: ReadonlySet<Method | 'close'> = new Set<Method | 'close'>(['identity', 'close']);
+/** Requests that grant nothing, whether their answer comes or is lost. */
+const READS: ReadonlySet<Method | 'close'> = new Set<Method | 'close'>(['identity', 'bindFormat', 'close']);
 
 interface Waiting {
   readonly method: Method | 'close';
@@ -179,6 +181,10 @@ export class SqliteStore implements SegmentStore, LeaseStore {
   async createTag(tag: string, options: Partial<TagOptions> = {}): Promise<TagRecord> {
     const all = completeOptions(tag, options);
     return (await this.#ask('createTag', tag, all)) as TagRecord;
+  }
+
+  async bindFormat(owner: FormatOwner, part: FormatPart, first: bigint | null): Promise<bigint | null> {
+    return (await this.#ask('bindFormat', owner, part, first)) as bigint | null;
   }
 
   async identity(): Promise<string> {

@@ -90,6 +90,19 @@ export interface TagRecord {
   readonly watermark: bigint;
 }
 
+/** Whose ids a format shows: those of a tag, its sub-keys and its periods, or those of a snowflake's namespace. */
+export interface FormatOwner {
+  readonly kind: 'tag' | 'snowflake';
+  readonly name: string;
+}
+
+/** Something of a format that a store keeps a number of. */
+export type FormatPart =
+  /** Its template, restart and widths. */
+  | { readonly kind: 'shape' }
+  /** The key with this number, where it permutes so many bits. */
+  | { readonly kind: 'key'; readonly id: number; readonly bits: number };
+
 /** Grants intervals of numbers under a tag, each to one holder for ever. */
 export interface SegmentStore {
   /**
@@ -129,6 +142,15 @@ export interface SegmentStore {
    * @throws {StoreError} `leases-elsewhere` when the store leases workers of the namespace itself.
    */
   leaveLeases?(namespace: string): Promise<void>;
+  /**
+   * Answers which number is bound of a part of a format; `null` where none is. With a number as `first` (1 to
+   * 2^63 - 1), a store that has none binds this one before, in one step, also between processes, and for ever.
+   *
+   * A store without this method, and one that always answers `null`, keeps no formats: none is compared.
+   *
+   * @throws {StoreError}
+   */
+  bindFormat?(owner: FormatOwner, part: FormatPart, first: bigint | null): Promise<bigint | null>;
   /** Closes the connections. Not needed for safety. */
   close(): Promise<void>;
 }
@@ -242,6 +264,8 @@ export type StoreErrorKind =
   | 'quarantined'
   /** The namespace is bound to another layout. */
   | 'layout-mismatch'
+  /** The tag, or the snowflake, is bound to another format, and two ids could look the same. */
+  | 'format-bound'
   /** The leases of the namespace are kept in another place, of which the store has a record. */
   | 'leases-elsewhere'
   /** The store's data is damaged or is not unalike's. */
@@ -292,6 +316,7 @@ export class StoreError extends Error {
       case 'tag-invalid':
       case 'tag-limit':
       case 'layout-mismatch':
+      case 'format-bound':
       case 'leases-elsewhere':
       case 'corrupt':
         return 'refused';

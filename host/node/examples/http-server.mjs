@@ -9,20 +9,19 @@ const store = new MemoryStore();
 const ids = await Ids.open({ segments: store, leases: store, waitMaxMs: 1_000 });
 const events = await ids.snowflake('default', 'twitter');
 const formats = await Formats.load();
-const shown = formats.format({ template: 'ORD-{yyyyMMdd}-{id:08}', bits: 26 });
-// No id is too great for the format.
-const orders = await ids.sequence('order', { idMax: shown.idMax });
+// No id is too great for the format, and no other program shows the tag in another one.
+const orders = await ids.formatted('order', formats.format({ template: 'ORD-{yyyyMMdd}-{id:08}', bits: 26 }));
 
 const server = http.createServer(async (request, response) => {
   // A client that goes away gives its wait up, and no id is lost by that.
   const gone = new AbortController();
   response.once('close', () => gone.abort());
   try {
-    const id = await orders.next({ signal: gone.signal });
+    const order = await orders.next(undefined, { signal: gone.signal });
     const event = await events.next({ signal: gone.signal });
     response.writeHead(201, { 'content-type': 'application/json' });
     // Ids are bigints: JSON has them as texts.
-    response.end(JSON.stringify({ order: shown.write(id, Date.now()), id: String(id), event: String(event) }));
+    response.end(JSON.stringify({ order, id: String(orders.read(order).id), event: String(event) }));
   } catch (error) {
     if (!(error instanceof IdsError)) {
       throw error;

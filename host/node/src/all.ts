@@ -12,7 +12,8 @@ export {
   type Issued,
   type RestartingFormat,
 } from './formats.js';
-export type { Notation, Parts, Restart } from './formats-component.js';
+export type { KeyCheck, Notation, Parts, Restart } from './formats-component.js';
+export { Formatted, FormattedBatch } from './formatted.js';
 export type { WaitOptions } from './generator.js';
 export { Ids, type IdsOptions } from './ids.js';
 export { layoutText, PRESETS, type LayoutText, type PresetName } from './layouts.js';

@@ -41,6 +41,16 @@ export type IdsErrorKind =
   | 'open-otherwise'
   /** The tag has another mode in its store. */
   | 'mode-bound'
+  /**
+   * The tag, or the snowflake, is bound to another format in its store, and two ids could look the same. Cause: the
+   * {@link StoreError}, which says what differs.
+   */
+  | 'format-bound'
+  /**
+   * A format does not fit a tag or a snowflake, or what is asked of it. Figures: `fault`, which is `restart`, `gene`,
+   * `width` or `numbers-repeat`.
+   */
+  | 'format-misfit'
   /** The component failed and is built anew; what its generators held is a gap. Try again. Figures: `retryAfterMs`. */
   | 'rebuilt'
   /** The component cannot be loaded or used here. */

@@ -8,13 +8,26 @@
 import { checkedLayout, type WasmModule } from './component.js';
 import { contextsHere } from './contexts.js';
 import { asStoreError, because, IdsError, refusedOptions } from './errors.js';
+import type { Format } from './formats.js';
+import {
+  bind,
+  checkFormat,
+  Formatted,
+  OneCounter,
+  partsOf,
+  Periods,
+  Ticks,
+  unboundOf,
+  withoutGene,
+  type FormattedSource,
+} from './formatted.js';
 import { checkedWait, type Environment, type WaitOptions } from './generator.js';
 import { checkStore } from './given-store.js';
 import { Lane } from './lane.js';
 import { faultOfLayout, layoutOf, layoutText, type LayoutText, type PresetName } from './layouts.js';
 import { CORE_MODULES, modulesOf } from './modules.js';
 import { shown, subTag, validatePublic, validateTag } from './names.js';
-import { checkedNumber, U32_MAX } from './numbers.js';
+import { checkedBigint, checkedNumber, U32_MAX } from './numbers.js';
 import { ANY, CALL, checkedOptions, FLAG, NUMBER, TEXT, type Kinds } from './options.js';
 import { Rounds } from './ordered.js';
 import { said } from './said.js';
@@ -33,7 +46,15 @@ import {
   type Snowflake,
   type SnowflakeOptions,
 } from './snowflake.js';
-import { StoreError, type Layout, type LeaseStore, type SegmentStore, type TagRecord } from './store.js';
+import {
+  ID_MAX,
+  StoreError,
+  type FormatOwner,
+  type Layout,
+  type LeaseStore,
+  type SegmentStore,
+  type TagRecord,
+} from './store.js';
 import { Storage } from './storage.js';
 import { checkAborted, Event, every, monotonicMs, TIMER_MAX_MS, unref, within } from './wait.js';
 
@@ -109,6 +130,8 @@ export class Ids {
   protected readonly posted = forbidPosting(this);
   private readonly sequences = new Map<string, Open>();
   private readonly snowflakes = new Map<string, { readonly generator: LeasedSnowflake; readonly given: string }>();
+  /** The tags that were found to be bound to a format, and what is kept of that. */
+  private readonly formats = new Map<string, string>();
   private closing: Promise<void> | undefined;
   /** A sequence was closed. */
   private readonly ended = new Event();
@@ -237,18 +260,101 @@ export class Ids {
     } catch (error) {
       this.environment.lane.remove(generator);
       if (error instanceof IdsError && error.figures.argument === 'layout') {
-        throw new IdsError(
-          'layout-invalid',
-          `the layout ${layoutText(fields)} of ${shown(namespace)} is not valid: ${faultOfLayout(fields)}`,
-          {},
-          error,
-        );
+        throw layoutInvalid(namespace, fields, error);
       }
       throw error;
     }
     this.snowflakes.set(namespace, { generator, given });
     this.beginRenewal(checked.horizonMs);
     return generator;
+  }
+
+  /**
+   * The ids of a tag as a format shows them. The sequence never gives an id above what the format can show; it ends
+   * then. Where the counter starts again, each period has numbers of its own under the sub-key `@2026-11-22`: a row in
+   * the store, made at its first use, and a sequence that stays open in this process.
+   *
+   * If the ids of one tag are shown in two formats, or if its template, restart, bits, gene or a secret change, two ids
+   * could be shown alike. So the format is bound to the tag in the store at its first use. Another one is refused, in
+   * this process and in every other. Keys are bound one by one: one with a number of its own may come or go.
+   *
+   * Nothing is compared in a store that keeps no formats ({@link SegmentStore.bindFormat}), and bare sequences of the
+   * tag compare nothing.
+   *
+   * @example
+   * ```ts
+   * const format = formats.format({ template: 'ORD-{yyyyMMdd}-{id:06}', bits: 19, restart: 'day' });
+   * const orders = await ids.formatted('order', format);
+   * await orders.next(); // 'ORD-20261122-000001'
+   * ```
+   *
+   * @throws {IdsError} `format-bound` for another format; and as {@link Ids.sequence}.
+   */
+  async formatted(
+    tag: string,
+    format: Format,
+    options: SequenceOptions = {},
+    wait: WaitOptions = {},
+  ): Promise<Formatted> {
+    return await this.show(tag, undefined, format, options, wait);
+  }
+
+  /**
+   * The ids of a tag's sub-key as a format shows them, which is the format of its tag. Where the counter starts again,
+   * they are counted under `sub@2026-11-22`.
+   *
+   * @throws {IdsError} As {@link Ids.formatted}; the sub-key and the period count together.
+   */
+  async formattedOf(
+    tag: string,
+    sub: string,
+    format: Format,
+    options: SequenceOptions = {},
+    wait: WaitOptions = {},
+  ): Promise<Formatted> {
+    // With a period behind it anything would look like a name.
+    named(tag, () => named(sub, () => subTag(tag, sub)));
+    return await this.show(tag, sub, format, options, wait);
+  }
+
+  /**
+   * The ids of a snowflake as a format shows them. The date in a text is that of its id's own tick.
+   *
+   * A gene takes the lowest bits of the layout's sequence: the namespace is bound to the layout without them, and what
+   * is shown without a key is an id of the layout as it is given.
+   *
+   * The format is bound to the namespace as one is to a tag ({@link Ids.formatted}), in the store of the sequences.
+   * Without such a store nothing is compared.
+   *
+   * @throws {IdsError} `format-misfit`, `format-bound`, and as {@link Ids.snowflake}; `store` and `timeout` when the
+   * format cannot be looked up.
+   */
+  async formattedSnowflake(
+    namespace: string,
+    layout: PresetName | LayoutText | Layout,
+    format: Format,
+    options: SnowflakeOptions = {},
+    wait: WaitOptions = {},
+  ): Promise<Formatted> {
+    named(namespace, () => validateTag(namespace));
+    checkFormat(format);
+    const waits = checkedWait(wait);
+    const fields = checkedLayout(layoutOf(layout));
+    if (faultOfLayout(fields) !== null) {
+      throw layoutInvalid(namespace, fields);
+    }
+    const narrow = withoutGene(namespace, fields, format);
+    // Before anything is bound or opened.
+    snowflakeOptions(narrow, options);
+    this.checkOpen(namespace);
+    if (this.environment.storage.segments !== undefined) {
+      const owner: FormatOwner = { kind: 'snowflake', name: namespace };
+      const parts = partsOf(format);
+      await this.askSegments(namespace, waits, FORMAT_LATE, async (store) => {
+        await bind(store, owner, await unboundOf(store, owner, parts));
+      });
+    }
+    return new Formatted(new Ticks(await this.snowflake(namespace, narrow, options)), format);
   }
 
   /** The sequences that are open. */
@@ -396,14 +502,91 @@ export class Ids {
     }
   }
 
-  private async lookUp(tag: string, wait: WaitOptions): Promise<TagRecord> {
+  private async show(
+    tag: string,
+    sub: string | undefined,
+    format: Format,
+    options: SequenceOptions,
+    wait: WaitOptions,
+  ): Promise<Formatted> {
+    named(tag, () => {
+      validateTag(tag);
+      validatePublic(tag);
+    });
+    checkFormat(format);
+    const chosen = chosenOptions(options);
+    const waits = checkedWait(wait);
+    const given = chosen.idMax === undefined ? ID_MAX : checkedBigint('idMax', chosen.idMax, 1n, ID_MAX);
+    const idMax = given < format.idMax ? given : format.idMax;
+    const bounded = idMax < ID_MAX ? { ...chosen, idMax } : chosen;
+    this.checkOpen(tag);
+    const owner: FormatOwner = { kind: 'tag', name: tag };
+    const parts = partsOf(format);
+    const kept = keyOf(parts);
+    const compare = (): Promise<ReturnType<typeof partsOf>> =>
+      this.askSegments(tag, waits, FORMAT_LATE, (store) => unboundOf(store, owner, parts));
+    // Before anything is opened for a format that is refused.
+    let unbound = this.formats.get(tag) === kept ? [] : await compare();
+    let source: FormattedSource;
+    try {
+      source = await this.openSource(tag, sub, format, bounded, waits);
+    } catch (error) {
+      if (unbound.length === 0 || !(error instanceof IdsError) || error.storeError?.kind !== 'refused') {
+        throw error;
+      }
+      // A server gives no numbers of a tag whose format somebody else has bound meanwhile, unless it is this one.
+      unbound = await compare();
+      source = await this.openSource(tag, sub, format, bounded, waits);
+    }
+    if (unbound.length > 0) {
+      await this.askSegments(tag, waits, FORMAT_LATE, (store) => bind(store, owner, unbound));
+    }
+    this.formats.set(tag, kept);
+    return new Formatted(source, format);
+  }
+
+  /** What the texts of a tag are made from. Whatever may be wrong with the tag shows now. */
+  private async openSource(
+    tag: string,
+    sub: string | undefined,
+    format: Format,
+    options: SequenceOptions,
+    wait: WaitOptions,
+  ): Promise<FormattedSource> {
+    const nowMs = (): number => this.environment.lane.nowMs();
+    if (format.restart === 'never') {
+      const opening =
+        sub === undefined ? this.sequence(tag, options, wait) : this.sequenceOf(tag, sub, options, wait);
+      return new OneCounter(await opening, nowMs);
+    }
+    const open = (period: string, each: WaitOptions): Promise<Sequence> => this.sequenceOf(tag, period, options, each);
+    const periods = new Periods(tag, sub ?? '', format, nowMs, open, (each) => this.waitMaxMs(each));
+    await periods.sequence(nowMs(), wait);
+    return periods;
+  }
+
+  /** How long a call waits. @throws {IdsError} `number-invalid` */
+  private waitMaxMs(wait: WaitOptions): number {
+    return checkedNumber('waitMaxMs', wait.waitMaxMs ?? this.environment.waitMaxMs, 0, TIMER_MAX_MS);
+  }
+
+  private lookUp(tag: string, wait: WaitOptions): Promise<TagRecord> {
+    const late = (name: string): string => `the tag ${name} was not looked up`;
+    return this.askSegments(tag, wait, late, (store) => store.openTag(tag));
+  }
+
+  /** What the store of segments says, within the time that a call waits. @throws {IdsError} */
+  private async askSegments<Value>(
+    tag: string,
+    wait: WaitOptions,
+    notInTime: (name: string) => string,
+    ask: (store: SegmentStore) => Promise<Value>,
+  ): Promise<Value> {
     const { storage } = this.environment;
-    const limitMs = checkedNumber('waitMaxMs', wait.waitMaxMs ?? this.environment.waitMaxMs, 0, TIMER_MAX_MS);
+    const limitMs = this.waitMaxMs(wait);
     checkAborted(tag, wait.signal);
     const late = (): never => {
-      throw new IdsError('timeout', `the tag ${shown(tag)} was not looked up within ${limitMs} ms`, {
-        waitedMs: limitMs,
-      });
+      throw new IdsError('timeout', `${notInTime(shown(tag))} within ${limitMs} ms`, { waitedMs: limitMs });
     };
     let abort = (): void => undefined;
     const aborted = new Promise<never>((_, reject) => {
@@ -417,9 +600,8 @@ export class Ids {
       wait.signal?.addEventListener('abort', abort);
     });
     try {
-      const asked = storage.request(async () => await storage.segmentStore().openTag(tag));
-      const record = await within(Promise.race([asked, aborted]), limitMs, late, true);
-      return record;
+      const asked = storage.request(async () => await ask(storage.segmentStore()));
+      return await within(Promise.race([asked, aborted]), limitMs, late, true);
     } catch (error) {
       if (error instanceof IdsError) {
         throw error;
@@ -427,6 +609,9 @@ export class Ids {
       const cause = asStoreError(error);
       if (cause.kind === 'tag-invalid') {
         throw new IdsError('name-invalid', cause.message, {}, cause);
+      }
+      if (cause.kind === 'format-bound') {
+        throw new IdsError('format-bound', cause.message, {}, cause);
       }
       throw new IdsError('store', `no ids for ${shown(tag)}${because(cause)}`, {}, cause);
     } finally {
@@ -457,6 +642,8 @@ export class Ids {
   }
 }
 
+const FORMAT_LATE = (name: string): string => `the format of ${name} was not compared with that in the store`;
+
 /** The options, looked at before anything is loaded. `open` is what takes them. @throws {IdsError} @internal */
 export function checkedIds(given: unknown, open: string): IdsOptions {
   const options = checkedOptions('options', given, OPTIONS, refusedOptions);
@@ -479,6 +666,11 @@ function numbersOf(options: IdsOptions): { waitMaxMs: number; requestTimeoutMs: 
     requestTimeoutMs: checkedNumber('requestTimeoutMs', options.requestTimeoutMs ?? 10_000, 1, TIMER_MAX_MS),
     worker: preferredWorker === null ? null : checkedNumber('preferredWorker', preferredWorker, 0, U32_MAX),
   };
+}
+
+function layoutInvalid(namespace: string, layout: Layout, cause?: unknown): IdsError {
+  const what = `the layout ${layoutText(layout)} of ${shown(namespace)} is not valid: ${faultOfLayout(layout)}`;
+  return new IdsError('layout-invalid', what, {}, cause);
 }
 
 function again(open: Open, tag: string, given: string): Sequence {

@@ -46,7 +46,7 @@ after(async () => {
 });
 
 /** The ids of all pages and of the command, of each kind. */
-const seen = { orders: new Seen(), tickets: new Seen(), flakes: new Seen() };
+const seen = { orders: new Seen(), tickets: new Seen(), flakes: new Seen(), shown: new Seen() };
 
 function ascend(ids, what) {
   ids.forEach((id, place) => assert.ok(place === 0 || id > ids[place - 1], `${what}: ${id} after ${ids[place - 1]}`));
@@ -68,6 +68,9 @@ async function compare(url) {
   ascend(flakes, 'flakes');
   seen.flakes.add(flakes, 'flakes');
   assert.equal(chats[1], chats[0] + 1n);
+  const shown = answer.shown.map(BigInt);
+  ascend(shown, 'shown');
+  seen.shown.add(shown, 'shown');
   const formats = await Formats.load();
   const format = formats.format({ template: 'ORD-{yyyyMMdd}-{id:08}', bits: 26, utcOffsetMinutes: 480 });
   const written = format.write(orders[0], new Date('2026-11-22T00:00:00Z'));

@@ -29,7 +29,7 @@ async function installed(t) {
 
 const PROGRAM = `
 import { Batch, Formats, Ids, IdsError, MemoryStore, PRESETS, StoreError } from 'unalike';
-import type { Layout, Sequence, SegmentStore, TailRelease } from 'unalike';
+import type { Formatted, Layout, Sequence, SegmentStore, TailRelease } from 'unalike';
 import { RemoteStore } from 'unalike/remote';
 
 class Ours implements SegmentStore {
@@ -63,6 +63,8 @@ const store: SegmentStore = new Ours();
   const daily = formats.format({ template: '{yyyyMMdd}-{id:06}', bits: 19, restart: 'day' });
   const ours: Layout = { ...PRESETS.leaf, epochMs: 1735689600000n };
   await ids.sequenceOf('daily', daily.period(new Date()), { idMax: daily.idMax });
+  const shown: Formatted = await ids.formatted('shown', daily);
+  const texts: string[] = [await shown.next(), ...(await shown.take(2))];
   formats.unpack(id, ours);
   await new MemoryStore({ newTags: { mode: 'ordered' } }).createTag('ticket', { mode: 'ordered' });
   // @ts-expect-error a name that no layout has
@@ -71,7 +73,7 @@ const store: SegmentStore = new Ours();
   const wrong: number = id;
   const remote: Promise<RemoteStore> = RemoteStore.open('http://127.0.0.1:1');
   const refused = await remote.catch((error: unknown) => error instanceof StoreError && error.kind);
-  console.log(\`\${id} \${maybe} \${[...batch]} \${seen} \${layout.sequenceBits} \${refused} \${typeof wrong}\`);
+  console.log(\`\${id} \${maybe} \${[...batch]} \${seen} \${layout.sequenceBits} \${refused} \${typeof wrong} \${texts.length}\`);
 }
 `;
 
@@ -128,7 +130,7 @@ test('an empty project compiles and runs a program with it', async (t) => {
   await writeFile(join(project, 'tsconfig.json'), JSON.stringify({ compilerOptions: options, files: ['program.ts'] }));
   await run(process.execPath, [tsc, '-p', project]).catch((error) => assert.fail(error.stdout));
   const { stdout } = await run(process.execPath, ['program.js'], { cwd: project });
-  assert.equal(stdout, '1 2 3,4,5 6,7 12 unavailable bigint\n');
+  assert.equal(stdout, '1 2 3,4,5 6,7 12 unavailable bigint 3\n');
 });
 
 test('the examples run', async (t) => {

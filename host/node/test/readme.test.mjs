@@ -33,10 +33,11 @@ test('the code of the README runs', async () => {
       '1n',
       '[ 1n, 2n ]',
       '5000 false',
+      '1n 2',
+      '14',
       '00000004C92',
       '{ ticks: 278898726177n, worker: 39, sequence: 3448 }',
-      'ORD-20261122-00000001 1n',
-      '20261122-000001',
+      '42n 2026-11-21T16:00:00.000Z ORD-20261122-000042',
       'number-invalid false',
     ].join('\n'));
   } finally {

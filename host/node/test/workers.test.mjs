@@ -146,6 +146,29 @@ test('ordered ids ascend over all isolates in real time', async (t) => {
   }
 });
 
+test('all isolates show a tag and a snowflake in the format that they had first, through kill -9', async (t) => {
+  const folder = await folderOf(t);
+  const strict = { modules: ids, bindings: [OBJECTS, text('CREATE', 'no')] };
+  const path = (of, template) => `/formatted?${new URLSearchParams({ ...of, template })}`;
+  const seen = new Set();
+  for (let round = 0; round < 2; round += 1) {
+    const workerd = await Workerd.start(t, folder, { ...isolates(), strict });
+    for (const of of [{ tag: 'shown' }, { namespace: 'web' }]) {
+      for (const name of ['one', 'two']) {
+        const { text: shown } = await workerd.ask(name, path(of, 'A{id}'));
+        assert.match(shown, /^A\d+$/);
+        assert.ok(!seen.has(shown), `${shown} came twice`);
+        seen.add(shown);
+      }
+      assert.equal((await toldBy(workerd.ask('three', path(of, 'B{id}')))).kind, 'format-bound');
+    }
+    const unknown = await toldBy(workerd.ask('strict', path({ tag: 'unknown' }, 'A{id}')));
+    assert.deepEqual([unknown.kind, unknown.store], ['store', 'tag-unknown']);
+    assert.match((await workerd.ask('strict', path({ tag: 'shown' }, 'A{id}'))).text, /^A\d+$/);
+    await workerd.kill();
+  }
+});
+
 test('numbers stay whole up to 2^63 - 1', async (t) => {
   const workerd = await Workerd.start(t, await folderOf(t), isolates());
   const start = (1n << 62n) + 12_345_678_901n;

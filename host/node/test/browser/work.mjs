@@ -19,12 +19,14 @@ export async function work({ Formats, Ids, RemoteStore }) {
   const formats = await Formats.load();
   const format = formats.format({ template: 'ORD-{yyyyMMdd}-{id:08}', bits: 26, utcOffsetMinutes: 480 });
   const written = format.write(taken[0], new Date('2026-11-22T00:00:00Z'));
+  const shown = await ids.formatted('shown', format);
   const parts = formats.unpack(stamped[0], 'twitter');
   const answer = {
     orders: taken,
     chats: [await chat.next(), await chat.next()],
     tickets: ordered,
     flakes: stamped,
+    shown: [...(await shown.take(3))].map((text) => shown.read(text).id),
     texts: [formats.encode(taken[0], 'base62'), written, format.read(written).id, formats.pack(parts, 'twitter')],
     worker: parts.worker,
   };

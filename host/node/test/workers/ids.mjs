@@ -41,6 +41,15 @@ const PATHS = {
     const batch = await flakes.take(Number(count));
     return { runs: runsOf(batch), worker: flakes.status().worker };
   },
+  async formatted({ tag, namespace, template }) {
+    const { ids } = await opened();
+    const format = (await Formats.load()).format({ template });
+    const shown =
+      namespace === undefined
+        ? await ids.formatted(tag, format)
+        : await ids.formattedSnowflake(namespace, 'twitter', format);
+    return { text: await shown.next() };
+  },
   async create({ tag, mode = 'buffered', start = '1' }) {
     const { store } = await opened();
     const { options } = await store.createTag(tag, { mode, start: BigInt(start) });

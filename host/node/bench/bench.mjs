@@ -124,6 +124,7 @@ console.log(
         'component.js',
         'errors.js',
         'formats.js',
+        'formatted.js',
         'generator.js',
         'grant-order.js',
         'ids.js',

@@ -108,6 +108,27 @@ test('a date that changes between two readings of the clock is that of the perio
   }
 });
 
+test('calls that come at once share the row of a new period, and their wait includes its look-up', async (t) => {
+  let nowMs = NOON_MS;
+  const store = new MemoryStore();
+  const ids = await opener(t, store, { now: () => nowMs, requestTimeoutMs: 200 })();
+  const orders = await ids.formatted('order', formats.format(DAILY));
+  nowMs += 24 * HOUR_MS;
+  const texts = await Promise.all(Array.from({ length: 20 }, () => orders.next()));
+  const expected = Array.from({ length: 20 }, (_, at) => `ORD-20261123-${String(at + 1).padStart(6, '0')}`);
+  assert.deepEqual(texts.sort(), expected);
+  nowMs += 24 * HOUR_MS;
+  store.openTag = () => new Promise(() => undefined);
+  await assert.rejects(orders.next(undefined, { waitMaxMs: 20 }), is('timeout'));
+  await assert.rejects(orders.next(undefined, { signal: AbortSignal.timeout(20) }), is('aborted'));
+  delete store.openTag;
+  store.allocate = () => new Promise(() => undefined);
+  await assert.rejects(orders.next(undefined, { waitMaxMs: 20 }), is('timeout'));
+  delete store.allocate;
+  await ids.close();
+  await assert.rejects(orders.next(), is('closed'));
+});
+
 test('what would be refused afterwards costs no id', async (t) => {
   const ids = await opener(t, new MemoryStore(), { now: () => NOON_MS })();
   const orders = await ids.formatted('order', formats.format({ ...DAILY, template: '{yyyyMMdd}-{id}-{gene:4}' }));

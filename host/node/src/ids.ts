@@ -350,7 +350,7 @@ export class Ids {
     if (this.environment.storage.segments !== undefined) {
       const owner: FormatOwner = { kind: 'snowflake', name: namespace };
       const parts = partsOf(format);
-      await this.askSegments(namespace, waits, FORMAT_LATE, async (store) => {
+      await this.askSegments(namespace, waits, notCompared, async (store) => {
         await bind(store, owner, await unboundOf(store, owner, parts));
       });
     }
@@ -524,7 +524,7 @@ export class Ids {
     const parts = partsOf(format);
     const kept = keyOf(parts);
     const compare = (): Promise<ReturnType<typeof partsOf>> =>
-      this.askSegments(tag, waits, FORMAT_LATE, (store) => unboundOf(store, owner, parts));
+      this.askSegments(tag, waits, notCompared, (store) => unboundOf(store, owner, parts));
     // Before anything is opened for a format that is refused.
     let unbound = this.formats.get(tag) === kept ? [] : await compare();
     let source: FormattedSource;
@@ -539,7 +539,7 @@ export class Ids {
       source = await this.openSource(tag, sub, format, bounded, waits);
     }
     if (unbound.length > 0) {
-      await this.askSegments(tag, waits, FORMAT_LATE, (store) => bind(store, owner, unbound));
+      await this.askSegments(tag, waits, notCompared, (store) => bind(store, owner, unbound));
     }
     this.formats.set(tag, kept);
     return new Formatted(source, format);
@@ -642,7 +642,10 @@ export class Ids {
   }
 }
 
-const FORMAT_LATE = (name: string): string => `the format of ${name} was not compared with that in the store`;
+/** What did not happen in time. */
+function notCompared(name: string): string {
+  return `the format of ${name} was not compared with that in the store`;
+}
 
 /** The options, looked at before anything is loaded. `open` is what takes them. @throws {IdsError} @internal */
 export function checkedIds(given: unknown, open: string): IdsOptions {

@@ -525,6 +525,33 @@ test('a server is told the shape with each request for numbers of the tag, and o
   });
 });
 
+test("a server and the programs behind it show a tag in the format of the server's configuration", async (t) => {
+  const folder = await folderOf(t);
+  const configuration = join(folder, 'unalike.toml');
+  const shown = [`template = "${DAILY.template}"`, 'bits = 19', 'restart = "day"', 'utc_offset = "+08:00"'];
+  await writeFile(configuration, ['[tags.order]', ...shown].join('\n'));
+  const store = `sqlite://${join(folder, 'ids.sqlite')}`;
+  const server = await Server.start(t, store, { more: ['--config', configuration] });
+  const program = async () => {
+    const remote = await RemoteStore.open(server.url);
+    t.after(() => remote.close());
+    return await opener(t, remote)();
+  };
+  const seen = new Set();
+  for (let turn = 0; turn < 2; turn += 1) {
+    const other = formats.format({ ...DAILY, template: '{yyyyMMdd}-{id:06}' });
+    await assert.rejects((await program()).formatted('order', other), bound(/^the tag "order"/));
+    await assert.rejects((await program()).sequence('order'), is('store'));
+    const texts = (await (await (await program()).formatted('order', formats.format(DAILY))).take(3)).toArray();
+    const answer = await (await fetch(`${server.url}/v1/sequences/order/ids?count=3`)).text();
+    for (const text of [...texts, ...answer.match(/ORD-\d{8}-\d{6}/g)]) {
+      assert.ok(!seen.has(text), `${text} came twice`);
+      seen.add(text);
+    }
+  }
+  assert.equal(seen.size, 12);
+});
+
 const SHARED = {
   'one SQLite file': async (t) => {
     const path = join(await folderOf(t), 'ids.sqlite');

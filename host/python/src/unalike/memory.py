@@ -12,6 +12,8 @@ from ._process import current, uninterrupted_calls
 from .lease_rules import layout_text
 from .store import (
     ID_MAX,
+    FormatOwner,
+    FormatPart,
     Layout,
     Lease,
     LeaseAcquire,
@@ -21,6 +23,7 @@ from .store import (
     TagOptions,
     TagRecord,
     TailRelease,
+    bind_in_tags,
     shown,
     split_tag,
     validate_allocate,
@@ -85,11 +88,11 @@ class MemoryStore:
         """
         options = options or TagOptions()
         validate_options(tag, options)
+        validate_public(tag)
         validate_new_tag(tag)
         with self._lock:
-            if tag in self._rows:
+            if not self._create(tag, options):
                 raise StoreError("tag-exists", f"the tag {shown(tag)} exists already")
-            self._rows[tag] = _Row(options, options.start)
         return TagRecord(tag, options, options.start - 1)
 
     def allocate(self, tag: str, count: int, at_least: int) -> Segment:
@@ -117,6 +120,14 @@ class MemoryStore:
         with self._lock:
             row = self._row(tag)
             return TagRecord(tag, row.options, row.next - 1)
+
+    def bind_format(self, owner: FormatOwner, part: FormatPart, first: Optional[int]) -> Optional[int]:
+        def start_of(name: str) -> Optional[int]:
+            row = self._rows.get(name)
+            return None if row is None else row.options.start
+
+        with self._lock:
+            return bind_in_tags(owner, part, first, start_of, self._create)
 
     def identity(self) -> Optional[str]:
         with self._lock:
@@ -187,6 +198,11 @@ class MemoryStore:
             )
             raise StoreError("refused", message)
         return self._own_lock
+
+    def _create(self, tag: str, options: TagOptions) -> bool:
+        """Creates a tag, and answers whether there was none."""
+        made = _Row(options, options.start)
+        return self._rows.setdefault(tag, made) is made
 
     def _row(self, tag: str) -> _Row:
         row = self._rows.get(tag)

@@ -19,6 +19,8 @@ from ._plain import Asked
 from ._process import uninterrupted_calls
 from .lease_rules import DEFAULT_LEASE_LIMITS, LeaseLimits
 from .store import (
+    FormatOwner,
+    FormatPart,
     Lease,
     LeaseAcquire,
     LeaseExtend,
@@ -27,6 +29,7 @@ from .store import (
     StoreError,
     TagOptions,
     TagRecord,
+    bind_in,
     validate_new_tag,
     validate_public,
 )
@@ -115,6 +118,10 @@ class RedisStore(Store):
         """
         validate_new_tag(tag)
         return super().create_tag(tag, options)
+
+    def bind_format(self, owner: FormatOwner, part: FormatPart, first: Optional[int]) -> Optional[int]:
+        """As :meth:`unalike.SegmentStore.bind_format`: the durable store keeps it, or keeps none."""
+        return bind_in(self._backing, owner, part, first)
 
     def _check_name(self, tag: str) -> None:
         super()._check_name(tag)

@@ -49,6 +49,8 @@ from .store import (
     KEPT_LEASE_FLOOR,
     AdaptiveStep,
     FixedStep,
+    FormatOwner,
+    FormatPart,
     Layout,
     Lease,
     LeaseAcquire,
@@ -63,6 +65,7 @@ from .store import (
     TagOptions,
     TagRecord,
     TailRelease,
+    bind_in_tags,
     is_kept,
     is_kept_time,
     shown,
@@ -219,6 +222,15 @@ class SqliteStore:
         if created is None:
             raise StoreError("tag-exists", f"the tag {shown(tag)} exists already")
         return created
+
+    def bind_format(self, owner: FormatOwner, part: FormatPart, first: Optional[int]) -> Optional[int]:
+        def start_of(name: str) -> Optional[int]:
+            found = self._find(name)
+            return None if found is None else found.options.start
+
+        return bind_in_tags(
+            owner, part, first, start_of, lambda name, options: self._insert(name, options) is not None
+        )
 
     def identity(self) -> str:
         opened = self._files()

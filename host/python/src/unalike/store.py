@@ -5,7 +5,9 @@ Stores are synchronous and may be called from several threads at once.
 
 from __future__ import annotations
 
+import shlex
 import unicodedata
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Literal, Optional, Protocol, Union
 
@@ -14,6 +16,9 @@ __all__ = [
     "SUB_SEPARATOR",
     "AdaptiveStep",
     "FixedStep",
+    "FormatOwner",
+    "FormatPart",
+    "KeyPart",
     "Layout",
     "Lease",
     "LeaseAcquire",
@@ -57,6 +62,8 @@ KEPT_LEASE_FLOOR: Final = f"unalike-new-names{SUB_SEPARATOR}leases"
 """The row whose watermark is the time before which no lease begins, in a store that has no other place for it."""
 
 _NAME_BYTES_MAX: Final = 128
+_FORMAT_ROWS_MAX: Final = 1_000
+"""How often a format may be accepted anew."""
 _U64_MAX: Final = 2**64 - 1
 
 Mode = Literal["buffered", "ordered"]
@@ -202,6 +209,39 @@ class TagRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class FormatOwner:
+    """Whose ids a format shows."""
+
+    kind: Literal["tag", "snowflake"]
+    """``tag``: those of a tag, its sub-keys and its periods. ``snowflake``: those of a namespace."""
+    name: str
+    """The tag or the namespace."""
+
+    @property
+    def command(self) -> str:
+        """The command that compares the configured format with the bound one, for people to copy."""
+        flag = "" if self.kind == "tag" else " --snowflake"
+        return f"unalike tags format{flag} -- {shlex.quote(self.name)}"
+
+    def __str__(self) -> str:
+        return f"the {self.kind} {self.name!r}"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPart:
+    """A key of a format, of which a store keeps a check value."""
+
+    id: int
+    """The key's number: 0 to 255."""
+    bits: int
+    """The width of what it permutes: 0 to 255."""
+
+
+FormatPart = Union[Literal["shape"], KeyPart]
+"""Something of a format that a store keeps a number of: its shape (template, restart and widths), or a key."""
+
+
+@dataclass(frozen=True, slots=True)
 class Layout:
     """Bit widths, epoch and tick of a snowflake id, as in the component's WIT."""
 
@@ -333,6 +373,17 @@ class SegmentStore(Protocol):
         """
         ...
 
+    def bind_format(self, owner: FormatOwner, part: FormatPart, first: Optional[int]) -> Optional[int]:
+        """The number that is bound of a part of a format. Where none is, ``first`` (1 to 2^63 - 1) is from now on.
+
+        One step, also between processes: of two programs that bind at once, both are answered the same number. ``None``
+        where nothing is bound and ``first`` is ``None``, and always from a store that keeps no formats. A store without
+        this method keeps none, and nothing is compared there.
+
+        :raises StoreError:
+        """
+        return None
+
     def identity(self) -> Optional[str]:
         """The random name of the store's data, 32 hexadecimal digits.
 
@@ -451,16 +502,80 @@ def time_tag(namespace: str) -> str:
     A name that is too long is shortened, and a hash of it appended. Two that have one tag would be in each other's way,
     and nothing else: each would get time that the other one has not.
     """
-    name = namespace.encode()
     most = _NAME_BYTES_MAX - len(KEPT_LEASES) - 1
-    if len(name) <= most:
+    if len(namespace.encode()) <= most:
         return sub_tag(KEPT_LEASES, namespace)
+    return sub_tag(KEPT_LEASES, _shortened(namespace, most))
+
+
+def format_name(owner: FormatOwner, part: FormatPart, row: int) -> str:
+    """The name of a row in which a part of a format is bound; the rows of a part are numbered from 1.
+
+    A name that is too long is shortened. Two that have one row would be refused each other's formats, and nothing else.
+    """
+    of = f"key {part.id} of {part.bits} bits" if isinstance(part, KeyPart) else part
+    begin = f"{owner.kind} {row} {of}:"
+    most = _NAME_BYTES_MAX - len(KEPT_FORMATS) - 1 - len(begin)
+    # No new name may end in a space.
+    fits = len(owner.name.encode()) <= most and owner.name.rstrip() == owner.name
+    return sub_tag(KEPT_FORMATS, f"{begin}{owner.name if fits else _shortened(owner.name, most)}")
+
+
+def _shortened(name: str, most: int) -> str:
+    """The beginning of a name and a hash of it, so many bytes together."""
+    encoded = name.encode()
+    end = f"~{_fnv1a(encoded):016x}"
+    # What is left of a character at the end goes, too.
+    return encoded[: most - len(end)].decode(errors="ignore") + end
+
+
+def _fnv1a(name: bytes) -> int:
     digest = 0xCBF2_9CE4_8422_2325
     for byte in name:
         digest = (digest ^ byte) * 0x0100_0000_01B3 % 2**64
-    end = f"~{digest:016x}"
-    # What is left of a character at the end goes, too.
-    return sub_tag(KEPT_LEASES, name[: most - len(end)].decode(errors="ignore") + end)
+    return digest
+
+
+def bind_in(store: SegmentStore, owner: FormatOwner, part: FormatPart, first: Optional[int]) -> Optional[int]:
+    """:meth:`SegmentStore.bind_format` of any store: one without the method keeps no formats.
+
+    :raises StoreError:
+    """
+    bind: Optional[Callable[[FormatOwner, FormatPart, Optional[int]], Optional[int]]]
+    bind = getattr(store, "bind_format", None)
+    return None if bind is None else bind(owner, part, first)
+
+
+def bind_in_tags(
+    owner: FormatOwner,
+    part: FormatPart,
+    first: Optional[int],
+    start_of: Callable[[str], Optional[int]],
+    create: Callable[[str, TagOptions], bool],
+) -> Optional[int]:
+    """:meth:`SegmentStore.bind_format` of a store that keeps the numbers as rows among its tags.
+
+    A row's start is the number, and never changes. An operator who accepts another format adds a row behind the last
+    one: the last one counts.
+
+    :param start_of: Answers the start of a tag, or ``None`` if there is no such tag.
+    :param create: Creates a tag, and answers whether there was none.
+    :raises StoreError:
+    """
+    validate_binding(owner, part, first)
+    bound: Optional[int] = None
+    for row in range(1, _FORMAT_ROWS_MAX + 1):
+        name = format_name(owner, part, row)
+        start = start_of(name)
+        if start is None:
+            if first is None or bound is not None:
+                return bound
+            if create(name, TagOptions(start=first)):
+                return first
+            # Somebody else was quicker.
+            start = start_of(name)
+        bound = start
+    return bound
 
 
 def is_kept_time(name: str) -> bool:
@@ -503,6 +618,23 @@ def validate_allocate(tag: str, count: int, at_least: int) -> None:
         raise StoreError("refused", message)
     if at_least > ID_MAX:
         raise StoreError("exhausted", f"the tag {shown(tag)} has no numbers from {at_least} on: {ID_MAX} is the last")
+
+
+def validate_binding(owner: FormatOwner, part: FormatPart, first: Optional[int]) -> None:
+    """Checks what :meth:`SegmentStore.bind_format` is asked.
+
+    :raises StoreError: ``tag-invalid``, ``refused``
+    """
+    if not isinstance(owner, FormatOwner) or owner.kind not in ("tag", "snowflake"):
+        raise StoreError("refused", f"the owner of a format is {owner!r}, it must be FormatOwner('tag', 'order'), say")
+    validate_tag(owner.name)
+    if SUB_SEPARATOR in owner.name:
+        _refuse(split_tag(owner.name)[0], "a format is bound to it, and not to a sub-key: leave the sub-key out")
+    is_key = isinstance(part, KeyPart) and _is_in(part.id, 0, 255) and _is_in(part.bits, 0, 255)
+    if part != "shape" and not is_key:
+        raise StoreError("refused", f"the part of a format is {part!r}, it must be 'shape' or KeyPart(1, 24), say")
+    if first is not None and not _is_in(first, 1, ID_MAX):
+        raise StoreError("refused", f"{first!r} was to be bound of a format, it must be 1 to 2^63 - 1")
 
 
 def validate_options(tag: str, options: TagOptions) -> None:

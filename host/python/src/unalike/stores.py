@@ -12,6 +12,9 @@ from ._plain import Asked, end_at_exit, layout_parts, option_parts, record
 from ._process import MARK, ProcessLock, current, uninterrupted_calls
 from .lease_rules import validate_acquire, validate_extend
 from .store import (
+    FormatOwner,
+    FormatPart,
+    KeyPart,
     Lease,
     LeaseAcquire,
     LeaseExtend,
@@ -20,7 +23,9 @@ from .store import (
     TagOptions,
     TagRecord,
     TailRelease,
+    split_tag,
     validate_allocate,
+    validate_binding,
     validate_options,
     validate_public,
     validate_tag,
@@ -116,6 +121,8 @@ class Store:
         finally:
             _log_warnings()
         self._opened: Optional[_Opened] = opened
+        # The shapes of formats that were bound here to tags. Requests to a server name them.
+        self._shapes: Final[dict[str, int]] = {}
         # How often they were opened anew, and why that failed.
         self._tries = 0
         self._failure: Optional[StoreError] = None
@@ -144,19 +151,19 @@ class Store:
         """Grants numbers: :meth:`unalike.store.SegmentStore.allocate`."""
         validate_allocate(tag, count, at_least)
         self._check_name(tag)
-        return Segment(*self._ask(lambda stores: stores.allocate(tag, count, at_least)))
+        return Segment(*self._ask(lambda stores: stores.allocate(tag, count, at_least), tag=tag))
 
     def release(self, tag: str, tail: TailRelease) -> bool:
         """Takes numbers back: :meth:`unalike.store.SegmentStore.release`."""
         self._check_name(tag)
         if not (1 <= tail.start <= _U64_MAX and 0 <= tail.version <= _U64_MAX):
             return False
-        return self._ask(lambda stores: stores.release(tag, tail.start, tail.version))
+        return self._ask(lambda stores: stores.release(tag, tail.start, tail.version), tag=tag)
 
     def open_tag(self, tag: str) -> TagRecord:
         """The tag as the store keeps it: :meth:`unalike.store.SegmentStore.open_tag`."""
         self._check_name(tag)
-        return record(tag, *self._ask(lambda stores: stores.open_tag(tag)))
+        return record(tag, *self._ask(lambda stores: stores.open_tag(tag), tag=tag))
 
     def create_tag(self, tag: str, options: Optional[TagOptions] = None) -> TagRecord:
         """Creates a tag, whatever is said of first use; the limit of tags applies.
@@ -168,6 +175,22 @@ class Store:
         validate_public(tag)
         parts = option_parts(options)
         return record(tag, *self._ask(lambda stores: stores.create_tag(tag, parts)))
+
+    def bind_format(self, owner: FormatOwner, part: FormatPart, first: Optional[int]) -> Optional[int]:
+        """What is bound of a format: :meth:`unalike.store.SegmentStore.bind_format`."""
+        validate_binding(owner, part, first)
+        key = (part.id, part.bits) if isinstance(part, KeyPart) else None
+
+        def bind(stores: _native.Stores) -> Optional[int]:
+            bound = stores.bind_format(owner.kind, owner.name, key, first)
+            if owner.kind == "tag" and key is None and first is not None and bound == first:
+                self._shapes[owner.name] = first
+                opened = self._opened
+                if opened is not None and opened.stores is stores:
+                    opened.bound.add(owner.name)
+            return bound
+
+        return self._ask(bind)
 
     def identity(self) -> Optional[str]:
         """The random name of the store's data: :meth:`unalike.store.SegmentStore.identity`."""
@@ -230,9 +253,16 @@ class Store:
             if opened is not None and MARK[0] == opened.mark:
                 opened.stores.close()
 
-    def _ask(self, ask: Callable[[_native.Stores], T], part: Literal["store", "leases"] = "store") -> T:
+    def _ask(
+        self,
+        ask: Callable[[_native.Stores], T],
+        part: Literal["store", "leases"] = "store",
+        tag: Optional[str] = None,
+    ) -> T:
         try:
             opened = self._here()
+            if tag is not None:
+                self._bind_again(opened, split_tag(tag)[0])
             answer = ask(opened.stores)
             self._check_answer(opened, part)
             return answer
@@ -275,6 +305,13 @@ class Store:
                 opened = self._opened = anew
             return opened
 
+    def _bind_again(self, opened: _Opened, tag: str) -> None:
+        """Tells stores that were opened anew in which format a tag is shown."""
+        shape = self._shapes.get(tag)
+        if shape is not None and tag not in opened.bound:
+            opened.stores.bind_format("tag", tag, None, shape)
+            opened.bound.add(tag)
+
     def _options_anew(self) -> str:
         return self._options
 
@@ -302,7 +339,7 @@ def _refuse_sqlite(*given: object) -> None:
 class _Opened:
     """The stores that one process opened."""
 
-    __slots__ = ("checked", "mark", "stores")
+    __slots__ = ("bound", "checked", "mark", "stores")
 
     def __init__(self, options: str, own: Optional[Asked]) -> None:
         self.mark = current()
@@ -312,6 +349,8 @@ class _Opened:
         self.stores: _native.Stores = library.Stores(options, own)
         # The parts whose answers need not be looked at again.
         self.checked: set[str] = set()
+        # The tags of which they know in which format they are shown.
+        self.bound: set[str] = set()
 
 
 def _library() -> Any:

@@ -11,7 +11,7 @@ import pytest
 from test_fork import Child, by_fork
 from test_ids import raised
 from unalike import LAYOUTS, Ids, IdsError, Layout, formats
-from unalike.formats import Format, FormatKey, Notation, Parts, RestartingFormat
+from unalike.formats import Format, FormatKey, KeyCheck, Notation, Parts, RestartingFormat
 from unalike.layouts import layout_named
 from unalike.lease_rules import layout_text
 from unalike.memory import MemoryStore
@@ -135,6 +135,17 @@ def test_a_counter_that_starts_again_has_a_period() -> None:
     assert isinstance(Format("{yyyyMMdd}{id:06}", bits=19, restart="day"), RestartingFormat)
     never = Format("{id}")
     assert not isinstance(never, RestartingFormat) and never.period(NOW_MS) is None
+
+
+def test_what_a_store_keeps_of_a_format() -> None:
+    """Numbers as a program sees them; the vectors have more."""
+    plain = Format("{id}", bits=53)
+    assert (plain.shape(), plain.key_checks(), plain.needs_shard_key) == (8_372_328_055_664_279_552, [], False)
+    key = FormatKey(bytes.fromhex("9f3c1e5b7a2d48600c41e6d2b8f5730a"), 3)
+    keyed = Format("{id}", bits=24, gene_bits=4, key_id_bits=2, keys=[key], context="order")
+    assert (keyed.shape(), keyed.needs_shard_key) == (8_372_328_055_664_291_906, True)
+    assert keyed.key_checks() == [KeyCheck(3, 18, 2_612_544_401_778_816_104)]
+    assert Format("{id}-{gene:4}").needs_shard_key and Format("{{gene:4}}{id}").needs_shard_key is False
 
 
 @pytest.mark.parametrize(

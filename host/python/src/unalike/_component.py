@@ -104,6 +104,8 @@ _FORMATS_CALLS: Final[dict[str, tuple[str, str, Arguments]]] = {
     "format.original": ("codec", "[method]format.original", (("self", HANDLE), ("number", U64))),
     "format.write": ("codec", "[method]format.write", _WRITE),
     "format.read": ("codec", "[method]format.read", (("self", HANDLE), ("text", TEXT))),
+    "format.shape": ("codec", "[method]format.shape", (("self", HANDLE),)),
+    "format.key-checks": ("codec", "[method]format.key-checks", (("self", HANDLE),)),
 }
 
 _WITHOUT_RESULT: Final = frozenset({"sequence.close", "snowflake.close"})

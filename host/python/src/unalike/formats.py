@@ -30,6 +30,7 @@ __all__ = [
     "FormatKey",
     "Instant",
     "Issued",
+    "KeyCheck",
     "Notation",
     "Parts",
     "Restart",
@@ -210,8 +211,23 @@ class Issued:
     """The time of the date in the text, in Unix milliseconds; its end is not included."""
 
 
+@dataclass(frozen=True, slots=True)
+class KeyCheck:
+    """What a store keeps of a key, to know again how it permutes. It tells nothing of the secret."""
+
+    id: int
+    """The key's number."""
+    bits: int
+    """The width of what it permutes: ``bits`` without ``gene_bits`` and ``key_id_bits``."""
+    check: int
+    """1 to 2^63 - 1, of the secret, the context and the width."""
+
+
 class Format:
     """How the ids of a tag are shown: permuted under a key, joined with a gene, written into a template; and back.
+
+    It is a pure tool, and compares nothing: :meth:`unalike.Ids.formatted` shows the ids of a tag in it, and refuses
+    another format of the tag in every program.
 
     :param template: Text with placeholders, 128 bytes at most: exactly one of ``{id}``, ``{id:010}``, ``{id:base36}``,
         ``{id:base62}``, ``{id:base32}`` and ``{id:uuid}``; any of ``{yyyy}``, ``{yy}``, ``{MM}``, ``{dd}``, ``{HH}``,
@@ -236,12 +252,14 @@ class Format:
     7
     """
 
-    __slots__ = ("_opened", "_options", "id_max")
+    __slots__ = ("_opened", "_options", "id_max", "needs_shard_key")
 
     _options: dict[str, Any]
     _opened: Any
     id_max: int
     """The greatest id that can be shown: the ``id_max`` for the sequence."""
+    needs_shard_key: bool
+    """Whether the ids carry a gene, and so a shard key must be given."""
 
     @overload
     def __new__(
@@ -296,6 +314,8 @@ class Format:
         }
         made._opened = None
         made.id_max = _shared.call_format(made, "format.id-max")
+        # The first id, in 1970: nothing else can be wrong with it.
+        made.needs_shard_key = "err" in _shared.call_format(made, "format.write", 1, 0, None)
         return made
 
     def period(self, issued_ms: Instant) -> Optional[str]:
@@ -340,6 +360,16 @@ class Format:
         :raises IdsError: ``format``
         """
         return _issued(_format_ok(_shared.call_format(self, "format.read", text)))
+
+    def shape(self) -> int:
+        """What a store keeps of the template, the restart and the widths, to know them again: 1 to 2^63 - 1."""
+        shape: int = _shared.call_format(self, "format.shape")
+        return shape
+
+    def key_checks(self) -> list[KeyCheck]:
+        """What a store keeps of each key, to know again how it permutes."""
+        checks = _shared.call_format(self, "format.key-checks")
+        return [KeyCheck(check["id"], check["bits"], check["check"]) for check in checks]
 
     def __repr__(self) -> str:
         return f"<Format {self._options['template']!r}>"
@@ -540,5 +570,8 @@ def _fault_of_template(options: dict[str, Any], at: int, fault: str) -> str:
 def _format_ok(found: dict[str, Any]) -> Any:
     if "ok" in found:
         return found["ok"]
-    case, figure = _case(found["err"]), _figure(found["err"])
-    raise IdsError("format", _FORMAT_FAULTS[case].format(figure), fault=case, figure=figure)
+    raise format_error(_case(found["err"]), _figure(found["err"]))
+
+
+def format_error(fault: str, figure: Any = None) -> IdsError:
+    return IdsError("format", _FORMAT_FAULTS[fault].format(figure), fault=fault, figure=figure)

@@ -455,7 +455,8 @@ def test_a_store_that_is_interrupted_serves_the_next_call(kind: str, tmp_path: P
 
 OPENED = """
 import asyncio, inspect, os, re, struct, tempfile
-from unalike.aio import AsyncSequence, AsyncSnowflake
+from unalike.aio import AsyncFormatted, AsyncSequence, AsyncSnowflake
+from unalike.formats import Format
 from unalike.sqlite import SqliteStore
 
 kind, call = sys.argv[1:3]
@@ -464,7 +465,13 @@ store.create_tag("ordered", TagOptions(mode="ordered"))
 # Whoever waits for what only the parent would hear of waits for longer than a child has.
 ids = Ids(segments=store, leases=store, wait_max=100, request_timeout=100)
 # Each call waits, for the component or for the store.
-of = ids.snowflake("default", "twitter") if kind == "snowflake" else ids.sequence(kind, step=FixedStep(1))
+if kind == "snowflake":
+    of, of_coroutines = ids.snowflake("default", "twitter"), AsyncSnowflake
+elif kind in ("formatted", "periods"):
+    format = Format("{yyyy}{id:012}", restart="year") if kind == "periods" else Format("{id}")
+    of, of_coroutines = ids.formatted(kind, format, step=FixedStep(1)), AsyncFormatted
+else:
+    of, of_coroutines = ids.sequence(kind, step=FixedStep(1)), AsyncSequence
 """
 
 
@@ -596,19 +603,19 @@ def test_a_handler_that_forks_when_the_coroutine_has_its_ids() -> None:
 
 FORK_AT_EACH_CALL = """
 way = sys.argv[3]
-of_async = (AsyncSnowflake if kind == "snowflake" else AsyncSequence)(of)
+of_async = of_coroutines(of)
 package = os.path.dirname(sys.modules["unalike"].__file__)
 
 def draw():
     if way == "coroutine":
         return asyncio.run(drawn())
-    return [of.next()] if call == "next" else [id for run in of.take(2).runs for id in run]
+    return [int(of.next())] if call == "next" else list(map(int, of.take(2)))
 
 async def drawn():
     try:
         if call == "next":
-            return [await of_async.next()]
-        return [id for run in (await of_async.take(2)).runs for id in run]
+            return [int(await of_async.next())]
+        return list(map(int, await of_async.take(2)))
     except (IdsError, RuntimeError) as error:
         # A child is in no loop: asyncio says so, or the package.
         is_told = str(error) == "no running event loop" or getattr(error, "kind", None) == "rebuilt"
@@ -651,7 +658,8 @@ class At:
 at = At(0)
 draw()
 forks, fewer = 0, 0
-for step in itertools.count(1):
+# A text takes many steps.
+for step in itertools.count(1, 3 if kind in ("formatted", "periods") else 1):
     at = At(step)
     read, write = os.pipe()
     sys.setprofile(at)
@@ -681,7 +689,7 @@ os._exit(0)
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no forks here")
 @pytest.mark.parametrize("way", ["thread", "coroutine"])
 @pytest.mark.parametrize("call", ["next", "take"])
-@pytest.mark.parametrize("kind", ["buffered", "ordered", "snowflake"])
+@pytest.mark.parametrize("kind", ["buffered", "ordered", "snowflake", "formatted", "periods"])
 def test_a_handler_that_forks_at_any_call(kind: str, call: str, way: str) -> None:
     run(OPENED + FORK_AT_EACH_CALL, kind, call, way)
 

@@ -45,6 +45,8 @@ with Ids(segments=store, leases=store) as ids:
     today: str = daily.write(ids.sequence_of("invoice", daily.period(now), id_max=daily.id_max).next(), now)
     always: formats.Format = formats.Format("{id}")
     assert always.period(now) is None and daily.read(today).id == 1
+    shown: str = ids.formatted("shown", always).next()
+    numbers: list[int] = ids.formatted_snowflake("web", "twitter", always).take_numbers(2)
     for id in ids.sequence("ticket"):
         ticket: int = id
         break

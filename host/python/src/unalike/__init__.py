@@ -8,9 +8,10 @@
 """
 
 from . import formats
-from .aio import AsyncIds, AsyncSequence, AsyncSnowflake
+from .aio import AsyncFormatted, AsyncIds, AsyncSequence, AsyncSnowflake
 from .batch import Batch
 from .errors import IdsError, IdsErrorKind
+from .formatted import Formatted
 from .ids import Ids
 from .layouts import LAYOUTS
 from .sequence import Sequence, SequenceStatus
@@ -19,6 +20,9 @@ from .store import (
     ID_MAX,
     AdaptiveStep,
     FixedStep,
+    FormatOwner,
+    FormatPart,
+    KeyPart,
     Layout,
     Lease,
     LeaseAcquire,
@@ -43,15 +47,20 @@ __all__ = [
     "ID_MAX",
     "LAYOUTS",
     "AdaptiveStep",
+    "AsyncFormatted",
     "AsyncIds",
     "AsyncSequence",
     "AsyncSnowflake",
     "Batch",
     "Clock",
     "FixedStep",
+    "FormatOwner",
+    "FormatPart",
+    "Formatted",
     "Ids",
     "IdsError",
     "IdsErrorKind",
+    "KeyPart",
     "Layout",
     "Lease",
     "LeaseAcquire",

@@ -11,10 +11,10 @@ import itertools
 import logging
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from functools import partial
 from queue import Empty, SimpleQueue
-from typing import Any, Final, Optional
+from typing import Any, Final, Optional, TypeVar
 
 from ._process import current, wait_for
 from .store import (
@@ -32,7 +32,20 @@ from .store import (
     validate_public,
 )
 
-__all__ = ["GrantOrder", "InstanceRequests", "Pool", "Request", "Signal", "Storage", "layout_of_wit", "layout_to_wit"]
+__all__ = [
+    "GrantOrder",
+    "InstanceRequests",
+    "Pool",
+    "Request",
+    "Signal",
+    "Steps",
+    "Storage",
+    "layout_of_wit",
+    "layout_to_wit",
+    "waited",
+]
+
+T = TypeVar("T")
 
 log: Final = logging.getLogger("unalike")
 
@@ -107,6 +120,26 @@ def _release(lock: Any) -> None:
         lock.release()
     except RuntimeError:  # it was woken before
         pass
+
+
+Steps = Generator[tuple[Signal, int, float], None, T]
+"""What a call does between its waits. It says what to wait for, and does not wait itself: for which signal, what was
+seen of it, and for how many seconds."""
+
+
+def waited(steps: Steps[T]) -> T:
+    """Does the steps, and waits on this thread.
+
+    :raises Forked: if a handler of a signal forked meanwhile, and returned in the child
+    """
+    mark = current()
+    while True:
+        try:
+            signal, seen, seconds = next(steps)
+        except StopIteration as ended:
+            answer: T = ended.value
+            return answer
+        signal.wait(seen, seconds, mark)
 
 
 class Request:

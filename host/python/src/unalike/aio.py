@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any, NoReturn, Optional, TypeVar, Union
 
 from ._lane import Waiting
-from ._process import MARK, Forked, uninterrupted
-from ._requests import Signal
+from ._process import MARK, Forked, current, uninterrupted
+from ._requests import Signal, Steps
 from ._values import COUNT
 from .batch import Batch
 from .errors import argument_invalid
-from .ids import Ids, sub_name
-from .sequence import Sequence, SequenceStatus, refused_to_pickle
+from .formats import Format, Issued
+from .formatted import Formatted
+from .ids import Ids
+from .sequence import Sequence, SequenceStatus, refused_to_pickle, sub_name
 from .snowflake import Clock, Snowflake, SnowflakeStatus, Spread
 from .store import Layout, LeaseStore, Mode, RefillPolicy, SegmentStore, StepPolicy
 
-__all__ = ["AsyncIds", "AsyncSequence", "AsyncSnowflake"]
+__all__ = ["AsyncFormatted", "AsyncIds", "AsyncSequence", "AsyncSnowflake"]
 
 T = TypeVar("T")
 
@@ -91,15 +94,8 @@ class AsyncIds:
 
         :raises IdsError:
         """
-        ids = self._ids
-        home, given = ids._asked(tag, step=step, refill=refill, prefetch=prefetch, mode=mode, id_max=id_max)
-        found = ids._if_open(tag)
-        if found is None:
-            lookup = ids._look_up(home, tag)
-            while not lookup.is_over():
-                await _wait(lookup.signal, lookup.seen, lookup.left())
-            found = ids._opened(tag, lookup.record, given)
-        return AsyncSequence(ids._alike(found, given))
+        steps = self._ids._open(tag, step=step, refill=refill, prefetch=prefetch, mode=mode, id_max=id_max)
+        return AsyncSequence(await _waited(steps))
 
     async def sequence_of(
         self,
@@ -137,6 +133,43 @@ class AsyncIds:
             namespace, layout, clock=clock, horizon_ms=horizon_ms, ahead_max_ms=ahead_max_ms, spread=spread
         )
         return AsyncSnowflake(found)
+
+    async def formatted(
+        self,
+        tag: str,
+        format: Format,
+        sub: Optional[str] = None,
+        *,
+        step: Optional[StepPolicy] = None,
+        refill: Optional[RefillPolicy] = None,
+        prefetch: int = 1,
+        mode: Optional[Mode] = None,
+        id_max: Optional[int] = None,
+    ) -> AsyncFormatted:
+        """As :meth:`unalike.Ids.formatted`.
+
+        :raises IdsError:
+        """
+        given = {"step": step, "refill": refill, "prefetch": prefetch, "mode": mode, "id_max": id_max}
+        return AsyncFormatted(await _waited(self._ids._formatted(tag, format, sub, given)))
+
+    async def formatted_snowflake(
+        self,
+        namespace: str,
+        layout: Union[Layout, str],
+        format: Format,
+        *,
+        clock: Clock = Clock.keep(2_000),
+        horizon_ms: int = 60_000,
+        ahead_max_ms: int = 10,
+        spread: Spread = Spread.none(),
+    ) -> AsyncFormatted:
+        """As :meth:`unalike.Ids.formatted_snowflake`.
+
+        :raises IdsError:
+        """
+        options = {"clock": clock, "horizon_ms": horizon_ms, "ahead_max_ms": ahead_max_ms, "spread": spread}
+        return AsyncFormatted(await _waited(self._ids._formatted_snowflake(namespace, layout, format, options)))
 
     def renew_leases(self) -> None:
         """As :meth:`unalike.Ids.renew_leases`: it never waits."""
@@ -309,6 +342,107 @@ class AsyncSnowflake:
 
     def __reduce__(self) -> NoReturn:
         raise refused_to_pickle("AsyncSnowflake")
+
+
+class AsyncFormatted:
+    """As :class:`~unalike.Formatted`, for coroutines."""
+
+    __slots__ = ("_formatted",)
+
+    def __init__(self, formatted: Formatted) -> None:
+        self._formatted = formatted
+
+    @property
+    def name(self) -> str:
+        """The tag or the namespace."""
+        return self._formatted.name
+
+    @property
+    def format(self) -> Format:
+        """How they are shown."""
+        return self._formatted.format
+
+    async def next(self, shard_key: Optional[int] = None) -> str:
+        """As :meth:`unalike.Formatted.next`.
+
+        :raises IdsError:
+        """
+        mark = current()
+        texts = self._formatted._written(*await self._taken(1, shard_key), shard_key)
+        # Looked at last of all, as in Sequence.next.
+        if MARK[0] != mark:
+            raise Forked
+        return texts[0]
+
+    async def take(self, count: int, shard_key: Optional[int] = None) -> list[str]:
+        """As :meth:`unalike.Formatted.take`.
+
+        :raises IdsError:
+        """
+        mark = current()
+        texts = self._formatted._written(*await self._taken(count, shard_key), shard_key)
+        # Looked at last of all, as in Sequence.next.
+        if MARK[0] != mark:
+            raise Forked
+        return texts
+
+    async def next_number(self, shard_key: Optional[int] = None) -> int:
+        """As :meth:`unalike.Formatted.next_number`.
+
+        :raises IdsError:
+        """
+        self._formatted._check_numbers()
+        mark = current()
+        numbers = self._formatted._numbered(*await self._taken(1, shard_key), shard_key)
+        # Looked at last of all, as in Sequence.next.
+        if MARK[0] != mark:
+            raise Forked
+        return numbers[0]
+
+    async def take_numbers(self, count: int, shard_key: Optional[int] = None) -> list[int]:
+        """As :meth:`unalike.Formatted.take_numbers`.
+
+        :raises IdsError:
+        """
+        self._formatted._check_numbers()
+        mark = current()
+        numbers = self._formatted._numbered(*await self._taken(count, shard_key), shard_key)
+        # Looked at last of all, as in Sequence.next.
+        if MARK[0] != mark:
+            raise Forked
+        return numbers
+
+    def read(self, text: str) -> Issued:
+        """As :meth:`unalike.Formatted.read`.
+
+        :raises IdsError: ``format``
+        """
+        return self._formatted.read(text)
+
+    def __repr__(self) -> str:
+        return f"<Async{repr(self._formatted)[1:]}"
+
+    def __reduce__(self) -> NoReturn:
+        raise refused_to_pickle("AsyncFormatted")
+
+    async def _taken(self, count: int, shard_key: Optional[int]) -> tuple[Batch, int]:
+        formatted = self._formatted
+        counted = formatted._checked(count, shard_key)
+        began, now_ms = time.monotonic(), formatted._ids._clock()
+        source = await _waited(formatted._opened(now_ms))
+        batch: Batch = await _run(source._now().waiting(counted, formatted._left(began)))
+        return batch, now_ms
+
+
+async def _waited(steps: Steps[T]) -> T:
+    """Does the steps, and waits in a coroutine."""
+    while True:
+        try:
+            waits = next(steps)
+        except StopIteration as ended:
+            answer: T = ended.value
+            return answer
+        await _wait(*waits)
 
 
 async def _run(waiting: Waiting[T]) -> T:

@@ -22,6 +22,8 @@ IdsErrorKind = Literal[
     "name_invalid",
     "layout",
     "format",
+    "format_misfit",
+    "format_bound",
     "text",
     "open_otherwise",
     "mode_bound",
@@ -36,10 +38,11 @@ later than the call may wait. ``store``: the store refused, and waiting does not
 snowflake generator ended, and there is no other. ``grant_refused``: the store broke its promise; look at it.
 ``clock_moved_back``, ``clock_before_epoch``: the clock of this machine. ``exhausted``: no number, or no timestamp, is
 left. ``closed``: the generator was closed. ``argument_invalid``, ``name_invalid``, ``layout``: the caller's arguments.
-``format``, ``text``: an id that cannot be shown, or a text that is none. ``open_otherwise``: it is open in this process
-with other options. ``mode_bound``: the tag has another mode in its store. ``rebuilt``: the component failed and is
-built anew; try again. ``nested``: the call came from inside of another one, and what is in hand did not suffice.
-``component``: it cannot be compiled or loaded.
+``format``, ``text``: an id that cannot be shown, or a text that is none. ``format_misfit``: the format does not fit the
+generator. ``format_bound``: the tag or the snowflake has another format in its store. ``open_otherwise``: it is open in
+this process with other options. ``mode_bound``: the tag has another mode in its store. ``rebuilt``: the component
+failed and is built anew; try again. ``nested``: the call came from inside of another one, and what is in hand did not
+suffice. ``component``: it cannot be compiled or loaded.
 """
 
 _RETRYABLE: Final = (

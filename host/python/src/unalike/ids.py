@@ -18,17 +18,20 @@ from ._lane import Lane, Opening
 from ._ports import check_store
 from ._process import MARK, ProcessLock, current, uninterrupted
 from ._renewal import Renewal
-from ._requests import Request, Signal, Storage, layout_of_wit, layout_to_wit, missing, random_holder
+from ._requests import Signal, Steps, Storage, layout_of_wit, layout_to_wit, missing, random_holder, waited
 from ._values import U32, U64
-from .errors import IdsError, argument_invalid, as_written, because, caused, closed
+from .errors import IdsError, IdsErrorKind, argument_invalid, as_written, because, caused, closed
+from .formats import Format
+from .formatted import Formatted, Parts, Periods, bind_format, check_format, check_given, layout_shown, parts_of
 from .layouts import layout_named
 from .lease_rules import layout_text
-from .sequence import Buffered, Ordered, Sequence, refused_to_pickle
+from .sequence import Buffered, Ordered, Sequence, refused_to_pickle, sub_name
 from .snowflake import Clock, Flakes, Snowflake, Spread, clock_to_wit, spread_to_wit
 from .store import (
     ID_MAX,
     AdaptiveStep,
     FixedStep,
+    FormatOwner,
     Layout,
     LeaseStore,
     Mode,
@@ -41,7 +44,6 @@ from .store import (
     TagOptions,
     TagRecord,
     shown,
-    sub_tag,
     validate_options,
     validate_public,
     validate_tag,
@@ -271,6 +273,8 @@ class Ids:
         self._renews_leases = renew_leases
         self._renewing = ProcessLock()
         self._sequences: dict[str, _Known] = {}
+        # The formats that tags were found to be bound to.
+        self._formats: dict[str, Parts] = {}
         self._snowflakes: dict[str, Snowflake] = {}
         # Before the process has threads of its own or forks, and not at the first id.
         uninterrupted(lambda: component(CORE))
@@ -301,14 +305,8 @@ class Ids:
         :raises IdsError: ``name_invalid``, ``store``, ``timeout``, ``mode_bound``, ``open_otherwise``,
             ``argument_invalid``, ``closed``
         """
-        home, given = self._asked(tag, step=step, refill=refill, prefetch=prefetch, mode=mode, id_max=id_max)
-        found = self._if_open(tag)
-        if found is None:
-            lookup = self._look_up(home, tag)
-            while not lookup.is_over():
-                lookup.signal.wait(lookup.seen, lookup.left(), home.mark)
-            found = self._opened(tag, lookup.record, given)
-        return self._alike(found, given)
+        steps = self._open(tag, step=step, refill=refill, prefetch=prefetch, mode=mode, id_max=id_max)
+        return waited(steps)
 
     def sequence_of(
         self,
@@ -370,6 +368,79 @@ class Ids:
         if found._options != options:
             raise _open_otherwise(namespace, found._options, options)
         return found
+
+    def formatted(
+        self,
+        tag: str,
+        format: Format,
+        sub: Optional[str] = None,
+        *,
+        step: Optional[StepPolicy] = None,
+        refill: Optional[RefillPolicy] = None,
+        prefetch: int = 1,
+        mode: Optional[Mode] = None,
+        id_max: Optional[int] = None,
+    ) -> Formatted:
+        """The ids of a tag, or of one of its sub-keys, as a format shows them.
+
+        The sequence never gives an id above what the format can show; it ends then. Where the counter starts again,
+        each period has numbers of its own under the sub-key ``@2026-11-22`` (``sub@2026-11-22`` of a sub-key): a row in
+        the store, made at its first use, and a sequence in this process until :meth:`close_idle` finds it idle.
+
+        If the ids of one tag are shown in two formats, or if its template, restart, widths or a secret change, two ids
+        could be shown alike. So the format is bound to the tag in the store at its first use. Another one is refused,
+        in this program and in every other. Keys are bound one by one: one with a number of its own may come or go.
+        Nothing is compared in stores that keep tags in tables or keys of other systems, and in a store of your own
+        without ``bind_format``. Bare sequences of the tag compare nothing, except on a server.
+
+        Other parameters are those of :meth:`sequence`.
+
+        :param format: Made by :class:`unalike.formats.Format`.
+        :param sub: The sub-key.
+        :raises IdsError: ``format_bound`` for another format, and as :meth:`sequence_of`
+
+        >>> from unalike import Ids
+        >>> from unalike.formats import Format
+        >>> from unalike.memory import MemoryStore
+        >>> with Ids(segments=MemoryStore()) as ids:
+        ...     ids.formatted("order", Format("ORD-{id:06}")).next()
+        'ORD-000001'
+        """
+        given = {"step": step, "refill": refill, "prefetch": prefetch, "mode": mode, "id_max": id_max}
+        return waited(self._formatted(tag, format, sub, given))
+
+    def formatted_snowflake(
+        self,
+        namespace: str,
+        layout: Union[Layout, str],
+        format: Format,
+        *,
+        clock: Clock = Clock.keep(2_000),
+        horizon_ms: int = 60_000,
+        ahead_max_ms: int = 10,
+        spread: Spread = Spread.none(),
+    ) -> Formatted:
+        """The ids of a snowflake as a format shows them. The date in a text is that of its id's own tick.
+
+        A gene takes the lowest bits of the layout's sequence: the namespace is bound to the layout without them, and
+        what is shown without a key is an id of the layout as it is given.
+
+        The format is bound to the namespace as one is to a tag by :meth:`formatted`, in the store of the sequences.
+        Without such a store nothing is compared. Other parameters are those of :meth:`snowflake`.
+
+        :raises IdsError: ``format_misfit`` where the format cannot show the ids of the layout, ``format_bound`` for
+            another format, and as :meth:`snowflake`
+
+        >>> from unalike import Ids
+        >>> from unalike.formats import Format
+        >>> from unalike.memory import MemoryStore
+        >>> with Ids(leases=MemoryStore()) as ids:
+        ...     flakes = ids.formatted_snowflake("web", "twitter", Format("{id}", gene_bits=4))
+        ...     flakes.next_number(37) % 16
+        5
+        """
+        options = {"clock": clock, "horizon_ms": horizon_ms, "ahead_max_ms": ahead_max_ms, "spread": spread}
+        return waited(self._formatted_snowflake(namespace, layout, format, options))
 
     def renew_leases(self) -> None:
         """Has leases renewed that are due. It never waits.
@@ -503,35 +574,107 @@ class Ids:
         refuse_inside(name, "section")
         return self._check_open(name), given
 
-    def _look_up(self, home: Home, tag: str) -> _Lookup:
+    def _formatted(self, tag: str, format: Format, sub: Optional[str], given: dict[str, Any]) -> Steps[Formatted]:
+        check_given(format)
+        home, given = self._asked(tag if sub is None else sub_name(tag, sub), **given)
+        id_max = min(given["id_max"] or ID_MAX, format.id_max)
+        given = {**given, "id_max": id_max if id_max < ID_MAX else None}
+        owner, parts = FormatOwner("tag", tag), parts_of(format)
+        is_known = self._formats.get(tag) == parts
+        # Before anything is opened for a format that is refused.
+        unbound = () if is_known else (yield from self._unbound(home, owner, parts))
+        if format._options["restart"] == "never":
+            sequence = yield from self._open(tag if sub is None else sub_name(tag, sub), **given)
+            yield from self._bind(home, owner, unbound)
+            formatted = Formatted(self, tag, format, sequence)
+        else:
+            if unbound:
+                # Before a period is opened: servers make periods for those whose format has them.
+                _check_mode(tag, (yield from self._look_up(home, tag)), given)
+                yield from self._bind(home, owner, unbound)
+            formatted = Formatted(self, tag, format, Periods(tag, sub, given))
+            # Whatever else may be wrong with the tag shows now.
+            yield from formatted._opened(self._clock())
+        self._formats[tag] = parts
+        return formatted
+
+    def _formatted_snowflake(
+        self, namespace: str, layout: Union[Layout, str], format: Format, options: dict[str, Any]
+    ) -> Steps[Formatted]:
+        check_given(format)
+        _check_name(namespace)
+        of = layout_shown(namespace, layout_named(layout), format)
+        refuse_inside(namespace, "section")
+        home, owner = self._check_open(namespace), FormatOwner("snowflake", namespace)
+        unbound: Parts = ()
+        if self._segments is not None:
+            unbound = yield from self._unbound(home, owner, parts_of(format))
+        snowflake = self.snowflake(namespace, of, **options)
+        yield from self._bind(home, owner, unbound)
+        return Formatted(self, namespace, format, snowflake)
+
+    def _unbound(self, home: Home, owner: FormatOwner, parts: Parts) -> Steps[Parts]:
+        """Compares a format with what the store has bound; answers what is to be bound before an id is shown."""
+        what = f"comparing the format of {shown(owner.name)}"
+        return self._ask_store(home, owner.name, what, lambda store: check_format(store, owner, parts))
+
+    def _bind(self, home: Home, owner: FormatOwner, unbound: Parts) -> Steps[None]:
+        def bind(store: SegmentStore) -> bool:
+            bind_format(store, owner, unbound)
+            return True
+
+        if unbound:
+            yield from self._ask_store(home, owner.name, f"binding the format of {shown(owner.name)}", bind)
+
+    def _open(self, tag: str, **given: Any) -> Steps[Sequence]:
+        """Opens a sequence, if it is not open."""
+        home, given = self._asked(tag, **given)
+        found = self._if_open(tag)
+        if found is None:
+            record = yield from self._look_up(home, tag)
+            found = self._opened(tag, record, given)
+        return self._alike(found, given)
+
+    def _look_up(self, home: Home, tag: str) -> Steps[TagRecord]:
+        return self._ask_store(home, tag, f"looking {shown(tag)} up", lambda store: store.open_tag(tag))
+
+    def _ask_store(self, home: Home, name: str, what: str, ask: Callable[[SegmentStore], T]) -> Steps[T]:
+        """What the store of the sequences answers.
+
+        :raises IdsError: ``timeout``, ``name_invalid``, ``format_bound``, ``store``
+        """
         store = self._segments
 
-        def ask() -> TagRecord:
+        def asked() -> T:
             if store is None:
                 raise missing("segment")
-            return store.open_tag(tag)
+            return ask(store)
 
-        signal = Signal()
-        request = uninterrupted(lambda: home.storage.start(signal, f"looking {shown(tag)} up", ask))
-        return _Lookup(signal, request, min(self.wait_max, self.request_timeout))
+        signal, wait_max = Signal(), min(self.wait_max, self.request_timeout)
+        request = uninterrupted(lambda: home.storage.start(signal, what, asked))
+        deadline = time.monotonic() + wait_max
+        while True:
+            seen = signal.version
+            answer: Any = request.collect(time.monotonic())
+            left = deadline - time.monotonic()
+            if answer is not None or left <= 0:
+                break
+            yield signal, seen, left
+        if answer is None:
+            waited_ms = round(wait_max * 1_000)
+            message = f"no ids for {shown(name)} within {waited_ms} ms: the store did not answer"
+            raise IdsError("timeout", message, name=name, waited_ms=waited_ms)
+        if isinstance(answer, StoreError):
+            if answer.kind == "tag-invalid":
+                raise caused(IdsError("name_invalid", str(answer), name=name), answer)
+            kind: IdsErrorKind = "format_bound" if answer.kind == "format-bound" else "store"
+            raise caused(IdsError(kind, f"no ids for {shown(name)}{because(answer)}", name=name), answer)
+        found: T = answer
+        return found
 
-    def _opened(self, tag: str, record: Any, given: dict[str, Any]) -> Sequence:
+    def _opened(self, tag: str, record: TagRecord, given: dict[str, Any]) -> Sequence:
         """The sequence, once its tag was looked up."""
-        if record is None:
-            waited_ms = round(min(self.wait_max, self.request_timeout) * 1_000)
-            message = f"no ids for {shown(tag)} within {waited_ms} ms: the store did not answer"
-            raise IdsError("timeout", message, name=tag, waited_ms=waited_ms)
-        if isinstance(record, StoreError):
-            if record.kind == "tag-invalid":
-                raise caused(IdsError("name_invalid", str(record), name=tag), record)
-            raise caused(IdsError("store", f"no ids for {shown(tag)}{because(record)}", name=tag), record)
-        stored, asked = record.options.mode, given["mode"]
-        if asked is not None and asked != stored:
-            message = (
-                f"the tag {shown(tag)} is {stored} in its store and was asked for as {asked}: "
-                "a tag has one mode for all processes"
-            )
-            raise IdsError("mode_bound", message, name=tag, stored=stored, asked=asked)
+        _check_mode(tag, record, given)
         self._check_open(tag)
         return section(self._renewing.get(), self._open_once, tag, record, given)
 
@@ -572,23 +715,15 @@ class Ids:
         return found
 
 
-class _Lookup:
-    """The question for a tag's record."""
-
-    def __init__(self, signal: Signal, request: Request, wait_max: float) -> None:
-        self.signal, self._request = signal, request
-        self._deadline = time.monotonic() + wait_max
-        self.seen = 0
-        self.record: Any = None
-        """The record, or a :class:`StoreError`; ``None`` if there was no answer in time."""
-
-    def is_over(self) -> bool:
-        self.seen = self.signal.version
-        self.record = self._request.collect(time.monotonic())
-        return self.record is not None or self.left() <= 0
-
-    def left(self) -> float:
-        return self._deadline - time.monotonic()
+def _check_mode(tag: str, record: TagRecord, given: dict[str, Any]) -> None:
+    """:raises IdsError: ``mode_bound``"""
+    stored, asked = record.options.mode, given["mode"]
+    if asked is not None and asked != stored:
+        message = (
+            f"the tag {shown(tag)} is {stored} in its store and was asked for as {asked}: "
+            "a tag has one mode for all processes"
+        )
+        raise IdsError("mode_bound", message, name=tag, stored=stored, asked=asked)
 
 
 def check_snowflake(namespace: str, options: dict[str, Any]) -> None:
@@ -642,13 +777,6 @@ def _told(value: Any) -> str:
     if "timestamp-bits" in value:
         return layout_text(layout_of_wit(value))
     return ", ".join(f"{case}({figure})" for case, figure in value.items())
-
-
-def sub_name(tag: str, sub: str) -> str:
-    try:
-        return sub_tag(tag, sub)
-    except StoreError as error:
-        raise caused(IdsError("name_invalid", str(error), name=str(tag)[:32]), error) from None
 
 
 def _check_name(name: str) -> None:

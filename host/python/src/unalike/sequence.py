@@ -20,8 +20,18 @@ from ._process import MARK, Forked
 from ._requests import Signal
 from ._values import COUNT
 from .batch import Batch
-from .errors import IdsError, closed
-from .store import ID_MAX, AdaptiveStep, FixedStep, Mode, ShareConsumed, TagRecord, split_tag
+from .errors import IdsError, caused, closed
+from .store import (
+    ID_MAX,
+    AdaptiveStep,
+    FixedStep,
+    Mode,
+    ShareConsumed,
+    StoreError,
+    TagRecord,
+    split_tag,
+    sub_tag,
+)
 
 if TYPE_CHECKING:
     from .ids import Home, Ids
@@ -591,6 +601,14 @@ class Sequence:
         if MARK[0] != here.mark:
             here = self._here = self._ids._home().sequence(self)
         return here
+
+
+def sub_name(tag: str, sub: str) -> str:
+    """:raises IdsError: ``name_invalid``"""
+    try:
+        return sub_tag(tag, sub)
+    except StoreError as error:
+        raise caused(IdsError("name_invalid", str(error), name=str(tag)[:32]), error) from None
 
 
 def refused_to_pickle(what: str) -> TypeError:

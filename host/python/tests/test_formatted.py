@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Optional
 
 import pytest
@@ -24,7 +25,19 @@ from stores import FileStore, Gated
 from test_fork import Child, by_fork
 from test_ids import raised
 
-from unalike import LAYOUTS, AsyncIds, FormatOwner, Ids, IdsError, KeyPart, Spread, StoreError, TagOptions, formats
+from unalike import (
+    LAYOUTS,
+    AsyncIds,
+    FormatOwner,
+    Ids,
+    IdsError,
+    KeyPart,
+    Spread,
+    StoreError,
+    TagOptions,
+    TailRelease,
+    formats,
+)
 from unalike.formats import Format, FormatKey
 from unalike.memory import MemoryStore
 from unalike.mysql import MysqlStore
@@ -326,10 +339,9 @@ class Shop:
         """What the command says with this configuration."""
         file = self._folder / "config.toml"
         file.write_text(config)
-        place = {"server": ["--store", getattr(self, "server", self).url] if self._kind == "server" else []}
-        told = ["--store", self.redis, "--backing", self.url] if self._kind == "redis" else ["--store", self.url]
+        place = ["--store", self.redis, "--backing", self.url] if self._kind == "redis" else ["--store", self.url]
         ran = subprocess.run(
-            [binary(), "--config", str(file), *place.get(self._kind, told), *arguments],
+            [binary(), "--config", str(file), *place, *arguments],
             capture_output=True,
             text=True,
             cwd=self._folder,
@@ -496,6 +508,50 @@ def test_the_command_and_this_package_refuse_each_others_other_format(
         assert "nothing repeats" in shop.command(same, "tags", "format", "--", "order")
     finally:
         shop.close()
+
+
+def test_connections_that_are_opened_anew_hear_in_which_format_a_tag_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before the first request for it. The library is a stand-in, which notes what it is asked."""
+    asked: list[Any] = []
+    bound: dict[Any, int] = {}
+
+    class Stores:
+        def __init__(self, options: str, own: Any) -> None:
+            asked.append("opened")
+
+        def address(self) -> str:
+            return "somewhere"
+
+        def bind_format(self, kind: str, name: str, key: Any, first: Optional[int]) -> Optional[int]:
+            asked.append(("bind", kind, name, key, first))
+            return bound.get((kind, name, key)) if first is None else bound.setdefault((kind, name, key), first)
+
+        def release(self, tag: str, start: int, version: int) -> bool:
+            asked.append(("release", tag))
+            return True
+
+        def identity(self) -> None:
+            return None
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr("unalike.stores._library", lambda: SimpleNamespace(Stores=Stores, warnings=list))
+    store = RemoteStore("http://ids-1")
+    order, released = FormatOwner("tag", "order"), ("release", "order\x1f@2026")
+    store.bind_format(FormatOwner("snowflake", "order"), "shape", 5)
+    assert store.bind_format(order, "shape", None) is None
+    assert store.bind_format(order, KeyPart(1, 24), 6) == 6 and store.bind_format(order, "shape", 7) == 7
+    assert store.bind_format(FormatOwner("tag", "other"), "shape", 8) == 8 != store.bind_format(order, "shape", 8)
+    assert [binding[2:] for binding in asked[3:5]] == [("order", (1, 24), 6), ("order", None, 7)]
+    for opened_anew in (False, True):
+        del asked[:]
+        if opened_anew:
+            store.close()
+        for _ in range(2):
+            assert store.release("order\x1f@2026", TailRelease(1, 1)) and store.release("ticket", TailRelease(1, 1))
+        said = ["opened", ("bind", "tag", "order", None, 7)] if opened_anew else []
+        assert asked == [*said, released, ("release", "ticket"), released, ("release", "ticket")]
 
 
 def test_stores_that_keep_no_formats_compare_nothing(tmp_path: Path) -> None:

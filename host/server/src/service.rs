@@ -7,6 +7,7 @@ pub(crate) mod cover;
 pub(crate) mod flakes;
 mod grants;
 pub(crate) mod issue;
+pub(crate) mod issue_error;
 pub(crate) mod leases;
 pub(crate) mod problem;
 pub(crate) mod quotas;
@@ -46,7 +47,7 @@ use crate::config::worker::host_name;
 use crate::service::bound_formats::BoundFormats;
 use crate::service::cover::{Covers, Outage};
 use crate::service::flakes::{Flakes, Stop, is_used};
-use crate::service::issue::IssueError;
+use crate::service::issue_error::IssueError;
 use crate::service::problem::{Kind, Problem};
 use crate::service::quotas::Quotas;
 use crate::service::readiness::{Readiness, TagSupply};
@@ -367,7 +368,7 @@ impl Service {
     ///
     /// # Errors
     /// As [`SubKeys::admit`]; [`Kind::QueryInvalid`] for a sub-key without a period.
-    pub(crate) async fn admit_of_host(&self, tag: &str, sub: &str, shape: u64) -> Result<(), Problem> {
+    pub(crate) async fn admit_of_host(&self, tag: &str, sub: &str, shape: u64) -> Result<(), IssueError> {
         let restart = FormatShape::read(shape).map_or(Restart::Never, FormatShape::restart);
         if restart == Restart::Never {
             return self.sub_keys.admit(self.store(), tag, sub, None).await;
@@ -378,10 +379,10 @@ impl Service {
             None => {
                 let sub = shortened(sub);
                 let detail = format!(
-                    "the sub-key is {sub:?}, and in this shape the counter starts again: it must end in \
-                                      the period, such as @2026-11-22"
+                    "the sub-key is {sub:?}, and in this shape the counter starts again: it must end in the period, such \
+                     as @2026-11-22"
                 );
-                Err(Problem::new(Kind::QueryInvalid, detail).with("parameter", "sub").with("value", sub))
+                Err(Problem::new(Kind::QueryInvalid, detail).with("parameter", "sub").with("value", sub).into())
             }
         }
     }

@@ -32,8 +32,8 @@ mod tag_rows;
 pub use clock_steps::{ClockSteps, Expiry};
 pub use error::{NotBegun, StoreError, cause, with_causes};
 pub use formats::{
-    FormatBinding, FormatLook, FormatOwner, FormatPart, UnboundFormat, check_carried_format, check_format,
-    check_shape, look_at_format, rebind_format,
+    FormatBinding, FormatLook, FormatOwner, FormatPart, UnboundFormat, check_carried_format, check_format, check_shape,
+    look_at_format, rebind_format,
 };
 pub use hosts_url::{HostsUrl, percent_decode};
 pub use kept::{

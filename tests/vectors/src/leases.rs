@@ -277,7 +277,7 @@ impl File {
         ] {
             self.grant(name, bound, recorded_end_ms, clocks, horizon_ms);
         }
-        for _ in 0..120 {
+        for _ in 0..84 {
             let name =
                 draw.pick(&["four-workers", "ticks-of-7", "ticks-of-1000", "sonyflake", "twitter", "one-worker"]);
             let around = |draw: &mut Draw, far: u64| NOW - far + draw.below(2 * far + 1);
@@ -324,7 +324,7 @@ impl File {
     }
 
     fn choices(&mut self, draw: &mut Draw) {
-        for at in 0..80 {
+        for at in 0..56 {
             let workers = draw.pick(&[1, 2, 4, 1_024, 1 << 31]);
             let used = draw.below(workers.min(5) + 1);
             let candidate = |draw: &mut Draw| {

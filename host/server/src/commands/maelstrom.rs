@@ -19,7 +19,8 @@ use crate::config::Config;
 use crate::config::formats::FormatRequest;
 use crate::config::tokens::Permit;
 use crate::service::Service;
-use crate::service::issue::{IdForm, IssueError, Owner, Written};
+use crate::service::issue::{IdForm, Owner, Written};
+use crate::service::issue_error::IssueError;
 use crate::service::problem::Problem;
 use crate::words::shortened;
 

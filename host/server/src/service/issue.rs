@@ -1,14 +1,15 @@
 //! One way to issue ids: whose they are, where they come from and how they are shown is decided here, before any is
 //! taken.
 
-use unalike::storage::{StoreError, validate_public};
-use unalike::{Batch, Error, ErrorKind, FormattedBatch, Text, TextError, encode};
+use unalike::storage::validate_public;
+use unalike::{Batch, Error, FormattedBatch, Text, encode};
 
 use crate::config::formats::{FormatRequest, Formats, IdFormat, Notation, Refusal};
 use crate::config::names::stored_name;
 use crate::config::tokens::Permit;
 use crate::service::Service;
-use crate::service::problem::{Kind, Of, Problem};
+use crate::service::issue_error::IssueError;
+use crate::service::problem::{Kind, Problem};
 use crate::service::quotas::Counted;
 use crate::words::shortened;
 
@@ -67,57 +68,6 @@ pub(crate) enum Written<'a> {
     Number(u64),
     /// A text of one line.
     Text(&'a str),
-}
-
-/// Why no ids were issued.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum IssueError {
-    /// What was asked for cannot be, as the caller is told.
-    #[error(transparent)]
-    Refused(#[from] Problem),
-    /// What the library says.
-    #[error(transparent)]
-    Failed(#[from] Error),
-    /// The same of a snowflake, whose store is that of the leases.
-    #[error(transparent)]
-    OfSnowflake(Error),
-    /// What the store says.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// A number that its notation has no text for, which no store grants.
-    #[error("an id cannot be written")]
-    Unwritten(#[from] TextError),
-}
-
-impl IssueError {
-    /// How many ids are left, where that is why there are not as many as were asked for.
-    pub(crate) fn left(&self) -> u32 {
-        match self {
-            Self::Failed(error) | Self::OfSnowflake(error) => match error.kind() {
-                ErrorKind::Exhausted { left, .. } => u32::try_from(*left).unwrap_or(u32::MAX),
-                _ => 0,
-            },
-            Self::Refused(_) | Self::Store(_) | Self::Unwritten(_) => 0,
-        }
-    }
-}
-
-impl From<IssueError> for Problem {
-    fn from(error: IssueError) -> Self {
-        match error {
-            IssueError::Refused(problem) => problem,
-            IssueError::Failed(error) => error.into(),
-            IssueError::OfSnowflake(error) => Self::of(&error, Of::Leases),
-            IssueError::Store(error) => error.into(),
-            IssueError::Unwritten(error) => Self::unwritten(&error),
-        }
-    }
-}
-
-impl From<Refusal> for IssueError {
-    fn from(refusal: Refusal) -> Self {
-        Self::Refused(refusal.into())
-    }
 }
 
 impl Issued {

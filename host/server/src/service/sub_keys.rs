@@ -13,7 +13,7 @@ use unalike::{Restart, SUB_SEPARATOR};
 
 use crate::config::Config;
 use crate::config::names::stored_name;
-use crate::service::issue::IssueError;
+use crate::service::issue_error::IssueError;
 use crate::service::problem::{Kind, Problem};
 use crate::words::shortened;
 

@@ -28,8 +28,9 @@
 //! CosId's that did not: it goes on with a machine id that it has lost (`M-03`) or that somebody else has.
 //!
 //! A namespace has one width, as in CosId: a `machineBit` other than that of the machine ids that are leased in it is
-//! refused until their leases have ended. A store says of each lease namespace whether a Redis above it has it, and each
-//! width has one of its own, so `cosid:NAMESPACE:` is taken before the first machine id: all widths are where that is.
+//! refused until their leases have ended. A store says of each lease namespace whether a Redis above it has it, and
+//! each width has one of its own, so `cosid:NAMESPACE:` is taken before the first machine id: all widths are where that
+//! is.
 //!
 //! Errors are CosId's, with the status 400: `M-01` when all machine ids are leased, `M-02` when nothing is known of the
 //! instance, `M-03` when its machine id was ended.

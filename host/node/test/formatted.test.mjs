@@ -450,8 +450,8 @@ test('a server is told the shape with each request for numbers of the tag, and o
       }
       answer.bound = bindings.get(key) ?? null;
     } else if (of === refusesBare && query.shape !== meanwhile()) {
-      status = 500;
-      answer = { type: 'urn:unalike:problem:store-refused', detail: 'the store has it in another format' };
+      status = 409;
+      answer = { type: 'urn:unalike:problem:format-bound', detail: 'the store has it in another format' };
     } else if (what[0] === 'open') {
       const { sub } = query;
       answer.tag = { tag: of, sub, start: '1', mode: 'buffered', step, refill, watermark: '0', version: '0' };

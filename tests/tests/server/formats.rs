@@ -624,13 +624,13 @@ fn one_line_of_the_configuration_that_differs_repeats_nothing() -> anyhow::Resul
     let server = Server::start_in(Arc::clone(&directory), arguments.clone())?;
     for path in ["/v1/sequences/order/ids", "/v1/sequences/order/ids?sub=shop", "/v1/sequences/order/ids?count=2"] {
         let answer = server.get(path)?;
-        assert_eq!(answer.problem()?, "store-refused", "{path}");
+        assert_eq!(answer.problem()?, "format-bound", "{path}");
     }
     assert_eq!(texts(&server.get("/v1/sequences/other/ids")?), ["1"]);
     // Nor in segments.
     let granted =
         server.client().send("POST", "/v1/sequences/order/segments", "application/json", r#"{"count":"10"}"#)?;
-    assert_eq!(granted.problem()?, "store-refused", "{granted:?}");
+    assert_eq!(granted.problem()?, "format-bound", "{granted:?}");
     drop(server);
     // As before, it goes on.
     configure(&format!("{daily}restart = \"day\"\nutc_offset = \"+00:00\"\n"))?;
@@ -763,6 +763,6 @@ fn bare_numbers_are_refused_where_others_are_shown_for_the_ids() -> anyhow::Resu
         assert!(answer.status >= 400, "{path}: {answer:?}");
     }
     let granted = bare.client().send("POST", "/v1/sequences/order/segments?count=10", "application/json", "")?;
-    assert_eq!(granted.problem()?, "store-refused", "{granted:?}");
+    assert_eq!(granted.problem()?, "format-bound", "{granted:?}");
     Ok(())
 }

@@ -125,9 +125,9 @@ fn a_grant_is_exact_and_names_its_store() -> anyhow::Result<()> {
     // What is bound once stays, and whoever names it is granted numbers.
     let shape = "/v1/sequences/shown/format?part=shape";
     assert_eq!(post(shape)?.json()?, json!({ "bound": null, "store": store }));
-    for first in ["9007199254740993", "9007199254740992"] {
+    for first in ["4611686018427387905", "4611686018427387904"] {
         let bound = post(&format!("{shape}&first={first}"))?.json()?;
-        assert_eq!(bound, json!({ "bound": "9007199254740993", "store": store }));
+        assert_eq!(bound, json!({ "bound": "4611686018427387905", "store": store }));
     }
     let key = post("/v1/snowflakes/default/format?part=key&key_id=255&key_bits=63&first=7")?.json()?;
     assert_eq!(key, json!({ "bound": "7", "store": store }));
@@ -135,12 +135,12 @@ fn a_grant_is_exact_and_names_its_store() -> anyhow::Result<()> {
         let path = format!("/v1/sequences/shown/{request}");
         for (path, is_shown_so) in [
             (path.replace("?sub=shop", ""), false),
-            (format!("{path}&shape=9007199254740992"), false),
-            (format!("{path}&shape=9007199254740993"), true),
+            (format!("{path}&shape=4611686018427387904"), false),
+            (format!("{path}&shape=4611686018427387905"), true),
         ] {
             let answer = post(&path)?;
             assert_eq!(answer.status == 200, is_shown_so, "{path}: {answer:?}");
-            assert!(is_shown_so || answer.problem()? == "store-refused", "{path}: {answer:?}");
+            assert!(is_shown_so || answer.problem()? == "format-bound", "{path}: {answer:?}");
         }
     }
     for (path, status, kind) in [
@@ -151,9 +151,11 @@ fn a_grant_is_exact_and_names_its_store() -> anyhow::Result<()> {
         ("/v1/sequences/order/format?part=key&key_id=256&key_bits=24", 400, "query-invalid"),
         ("/v1/sequences/order/format?part=key&key_id=1&key_bits=64", 400, "query-invalid"),
         ("/v1/sequences/order/format?part=shape&first=0", 400, "query-invalid"),
+        ("/v1/sequences/order/format?part=shape&first=9007199254740993", 400, "query-invalid"),
         ("/v1/sequences/order/format?part=shape&first=9223372036854775808", 400, "query-invalid"),
-        ("/v1/sequences/%20order/format?part=shape&first=1", 400, "tag-invalid"),
+        ("/v1/sequences/%20order/format?part=shape&first=4611686018427387905", 400, "tag-invalid"),
         ("/v1/sequences/order/segments?count=1&shape=0", 400, "query-invalid"),
+        ("/v1/sequences/order/segments?count=1&shape=9007199254740993", 400, "query-invalid"),
         ("/v1/sequences/order/segments", 400, "query-invalid"),
         ("/v1/sequences/order/segments?count=0", 400, "count-invalid"),
         ("/v1/sequences/order/segments?count=-1", 400, "query-invalid"),
@@ -626,7 +628,7 @@ async fn programs_over_one_server_show_a_tag_in_one_format() -> anyhow::Result<(
         (FormatOptions { template: "ORD-{id}", ..plain }, "are shown without"),
     ] {
         let refused = shown(server.url(), "order", None, &options).await.unwrap_err().to_string();
-        assert!(refused.contains(said) && refused.contains("unalike tags format -- order"), "{refused}");
+        assert!(refused.contains(said) && refused.contains("unalike tags format -- 'order'"), "{refused}");
     }
     texts.extend(shown(server.url(), "order", None, &first).await?);
     assert_eq!(texts.len(), 200);
@@ -637,7 +639,7 @@ async fn programs_over_one_server_show_a_tag_in_one_format() -> anyhow::Result<(
     let refused = bare.map(drop).unwrap_err().to_string();
     assert!(refused.contains("in another format"), "{refused}");
     assert!(connect(server.url()).await?.allocate("order", 10, 0).await.is_err());
-    assert_eq!(server.get("/v1/sequences/order/ids")?.problem()?, "store-refused");
+    assert_eq!(server.get("/v1/sequences/order/ids")?.problem()?, "format-bound");
     assert!(ids_over(server.url()).await?.sequence("other", SequenceOptions::default()).await?.next().await.is_ok());
     Ok(())
 }
@@ -720,7 +722,7 @@ async fn a_snowflake_has_one_format_through_a_server() -> anyhow::Result<()> {
     assert!(show("W{id}").await?.starts_with('W'));
     assert!(show("{id}W").await.unwrap_err().to_string().contains("template is another one"));
     assert!(show("W{id}").await.is_ok());
-    assert_eq!(server.get("/v1/snowflakes/default/ids")?.problem()?, "store-refused", "which shows them bare");
+    assert_eq!(server.get("/v1/snowflakes/default/ids")?.problem()?, "format-bound", "which shows them bare");
     Ok(())
 }
 
@@ -742,7 +744,7 @@ async fn servers_bind_formats_once_and_only_to_what_there_may_be() -> anyhow::Re
         assert_eq!(bind(owner, FormatBinding::Look).await?, Some(1 << 62));
     }
     let refused = bind(order, FormatBinding::Always(1 << 62 | 1)).await.unwrap_err().to_string();
-    assert!(refused.contains("`unalike tags format --accept -- order`"), "{refused}");
+    assert!(refused.contains("`unalike tags format --accept -- 'order'`"), "{refused}");
     assert_eq!(bind(order, FormatBinding::Look).await?, Some(1 << 62));
     Ok(())
 }

@@ -14,7 +14,7 @@ use serde::Serialize;
 use unalike::storage::{
     FormatPart, GrantId, Lease, LeaseAcquire, LeaseExtend, Segment, StoreError, StoreIdentity, TailRelease,
 };
-use unalike::{ID_MAX, Layout};
+use unalike::{FormatShape, ID_MAX, Layout};
 
 use super::access::{Named, permit};
 use super::query::{Parameters, invalid};
@@ -175,7 +175,7 @@ pub(super) async fn open(
     mut parameters: Parameters,
 ) -> Result<Json<OpenedJson>, Problem> {
     let sub = parameters.take("sub");
-    let shape = kept_number(&mut parameters, "shape")?;
+    let shape = shape(&mut parameters, "shape")?;
     parameters.finish("sub and shape")?;
     let store = service.segments_name().await?;
     let tag = service.grantable(&tag, sub.as_deref(), shape).await?;
@@ -197,7 +197,7 @@ pub(super) async fn segment(
     }
     let at_least = number_or(&mut parameters, "at_least", 0)?;
     let sub = parameters.take("sub");
-    let shape = kept_number(&mut parameters, "shape")?;
+    let shape = shape(&mut parameters, "shape")?;
     parameters.finish("count, at_least, sub and shape")?;
     let store = service.segments_name().await?;
     let grantable = service.grantable(&tag, sub.as_deref(), shape).await?;
@@ -217,7 +217,7 @@ pub(super) async fn release_segment(
     let start = number(&mut parameters, "start")?;
     let version = number(&mut parameters, "version")?;
     let sub = parameters.take("sub");
-    let shape = kept_number(&mut parameters, "shape")?;
+    let shape = shape(&mut parameters, "shape")?;
     parameters.finish("start, version, sub and shape")?;
     let store = service.segments_name().await?;
     let tag = service.grantable(&tag, sub.as_deref(), shape).await?;
@@ -308,6 +308,18 @@ fn kept_number(parameters: &mut Parameters, name: &'static str) -> Result<Option
     }
 }
 
+/// The shape of a format, if one is given.
+fn shape(parameters: &mut Parameters, name: &'static str) -> Result<Option<u64>, Problem> {
+    let given = kept_number(parameters, name)?;
+    match given.filter(|number| FormatShape::read(*number).is_none()) {
+        None => Ok(given),
+        Some(number) => {
+            let detail = format!("{name} is {number}, which is no shape of a format that this server knows");
+            Err(invalid(name, &number.to_string(), detail))
+        }
+    }
+}
+
 /// Which part of a format is asked about, and what is bound of it where nothing is.
 fn format_part(mut parameters: Parameters) -> Result<(FormatPart, Option<u64>), Problem> {
     let part = match parameters.take("part").as_deref() {
@@ -322,7 +334,10 @@ fn format_part(mut parameters: Parameters) -> Result<(FormatPart, Option<u64>), 
             return Err(invalid("part", &other, format!("part is {other:?}, it must be shape or key")));
         }
     };
-    let first = kept_number(&mut parameters, "first")?;
+    let first = match part {
+        FormatPart::Shape => shape(&mut parameters, "first")?,
+        FormatPart::Key { .. } => kept_number(&mut parameters, "first")?,
+    };
     parameters.finish("part, key_id, key_bits and first")?;
     Ok((part, first))
 }

@@ -40,6 +40,7 @@ const IDS: &[Kind] = &[
     Kind::CountInvalid,
     Kind::QuotaReached,
     Kind::Exhausted,
+    Kind::FormatBound,
     Kind::CeilingReached,
     Kind::GrantRefused,
     Kind::Closing,

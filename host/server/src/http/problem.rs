@@ -53,7 +53,9 @@ impl Kind {
             Self::QuotaReached => StatusCode::TOO_MANY_REQUESTS,
             Self::BodyTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::MediaTypeUnsupported => StatusCode::UNSUPPORTED_MEDIA_TYPE,
-            Self::TagExists | Self::RaiseUnconfirmed | Self::LeaseLost | Self::LayoutRefused => StatusCode::CONFLICT,
+            Self::TagExists | Self::RaiseUnconfirmed | Self::LeaseLost | Self::LayoutRefused | Self::FormatBound => {
+                StatusCode::CONFLICT
+            }
             Self::LeasesMissing | Self::LayoutMismatch | Self::StoreCorrupt | Self::StoreRefused | Self::Internal => {
                 StatusCode::INTERNAL_SERVER_ERROR
             }

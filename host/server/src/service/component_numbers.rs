@@ -42,7 +42,7 @@ impl ComponentNumbers {
                 let reason = problem.detail().strip_prefix(&begin).unwrap_or(problem.detail());
                 StoreError::TagInvalid { tag: tag.to_owned(), reason: reason.to_owned() }
             }
-            Kind::StoreRefused => StoreError::refused(problem.detail()),
+            Kind::StoreRefused | Kind::FormatBound => StoreError::refused(problem.detail()),
             Kind::StoreCorrupt => StoreError::corrupt(problem.detail()),
             // The store could not tell.
             _ => StoreError::unavailable(problem.detail()),

@@ -108,6 +108,8 @@ pub(crate) enum Kind {
     LeaseLost,
     /// The snowflake of the configuration has another layout than the host that wants a worker.
     LayoutRefused,
+    /// The store has the ids in another format.
+    FormatBound,
     /// The store granted what it had granted before; the grant was not used. An incident.
     GrantRefused,
     /// Ids are on their way, and the request took longer than it may.
@@ -186,6 +188,7 @@ impl Kind {
             Self::OutcomeUnknown => ("outcome-unknown", "The store's answer was lost"),
             Self::LeaseLost => ("lease-lost", "The worker is no longer leased to this holder"),
             Self::LayoutRefused => ("layout-refused", "The snowflake has another layout"),
+            Self::FormatBound => ("format-bound", "The store has another format"),
             Self::GrantRefused => ("grant-refused", "The store granted what was granted before"),
             Self::Timeout => ("timeout", "It took too long"),
             Self::Closing => ("closing", "The server is ending"),
@@ -473,7 +476,7 @@ impl Problem {
                     "the store has {owner} in another format, and two ids can look the same: {what}. Show its ids in the \
                      format from before, or use another name"
                 );
-                Self::withheld(Kind::StoreRefused, &detail, error)
+                Self::withheld(Kind::FormatBound, &detail, error)
             }
             StoreError::CeilingReached { retry_after_ms, .. } => {
                 Self::of_store(error, of).with("retry_after_ms", ms(retry_after_ms))
@@ -558,7 +561,7 @@ impl Problem {
             StoreError::FormatBound { owner, .. } => {
                 let detail =
                     format!("the store has {owner} in another format than this server; the server's log has more");
-                Self::withheld(Kind::StoreRefused, &detail, error)
+                Self::withheld(Kind::FormatBound, &detail, error)
             }
             StoreError::Corrupt { .. } => {
                 Self::withheld(Kind::StoreCorrupt, "the store's data cannot be used; the server's log has more", error)

@@ -16,6 +16,7 @@ const TAGS: &[Kind] = &[
     Kind::TagLimit,
     Kind::SubKeyLimit,
     Kind::FormatInvalid,
+    Kind::FormatBound,
     Kind::CountInvalid,
     Kind::Exhausted,
     Kind::CeilingReached,

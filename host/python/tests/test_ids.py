@@ -238,7 +238,7 @@ def test_options_that_are_none() -> None:
         with raised("argument_invalid", argument="wait_max"):
             Ids(wait_max=0)
         # Meant as seconds.
-        with pytest.raises(IdsError, match="horizon_ms is 60, it must be 300 to 31622400000 milliseconds: 60000 are a"):
+        with pytest.raises(IdsError, match=r"horizon_ms is 60, it must be 300 to .* \(60000 is one minute\)"):
             ids.snowflake("default", "twitter", horizon_ms=60)
         ids.snowflake("default", "twitter", horizon_ms=300)
 

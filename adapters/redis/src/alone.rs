@@ -30,6 +30,7 @@ use unalike_storage::{
 use crate::counter::{
     Counter, CounterScripts, Counters, NUMBER, PAGE, ScriptAnswer, answer, counter_script, number, scan,
 };
+use crate::raising::{Kind, durable_key};
 use crate::server::{Access, Script, Server, To, script};
 use crate::{Dialect, RedisOptions};
 
@@ -45,6 +46,8 @@ static CHANGE: Script = Script::new(|| script(&[NUMBER, ALONE, include_str!("scr
 static NAME: Script = Script::new(|| script(&[NUMBER, include_str!("scripts/alone_name.lua")]));
 static CHECK: Script = Script::new(|| script(&[NUMBER, ALONE, include_str!("scripts/alone_check.lua")]));
 static LIFT: Script = Script::new(|| script(&[NUMBER, ALONE, include_str!("scripts/alone_lift.lua")]));
+
+static FIELD: Script = Script::new(|| script(&[include_str!("scripts/field.lua")]));
 
 /// The marker of all stores before they had names.
 const UNNAMED: &str = "1";
@@ -74,15 +77,51 @@ pub(crate) async fn initialise(server: &Server, options: &RedisOptions) -> Resul
             options.dialect
         )));
     }
+    refuse_granted_by_others(server, options).await?;
     let (key, mut command) = (key(options), redis::cmd("HSETNX"));
     command.arg(&key).arg("marker").arg(StoreIdentity::random()?.to_string());
     let made: u64 = server.command("initialising the store", Access::Writes, To::Key(&key), &command).await?;
     Ok(made == 1)
 }
 
+/// Refuses a Redis whose numbers a durable store grants under this prefix: the same tags are counted there.
+///
+/// Who begins with a durable store writes that down and then looks for a [marker](refuse_initialised); who begins
+/// without one makes the marker, and looks here at each opening. So of two that begin at once, one at least is refused.
+async fn refuse_granted_by_others(server: &Server, options: &RedisOptions) -> Result<(), StoreError> {
+    let key = durable_key(&options.prefix);
+    let (doing, arguments) = ("looking for a durable store", [Kind::Sequences.name()]);
+    let durable = server.script(doing, Access::Reads, &FIELD, &key, &arguments).await?.text()?;
+    if durable.is_empty() {
+        return Ok(());
+    }
+    Err(StoreError::refused(format!(
+        "the numbers in {} are granted by a durable store: the key {key} has {durable}. Without that store they would \
+         repeat: name it (--backing), or use another database or prefix",
+        server.address()
+    )))
+}
+
+/// Refuses a Redis that is a store by itself under this prefix, for who has a durable store.
+pub(crate) async fn refuse_initialised(server: &Server, options: &RedisOptions) -> Result<(), StoreError> {
+    let key = key(options);
+    let doing = "looking for a store without a durable one";
+    let marker = server.script(doing, Access::Reads, &FIELD, &key, &["marker"]).await?.text()?;
+    if marker.is_empty() {
+        return Ok(());
+    }
+    Err(StoreError::refused(format!(
+        "{} was made a store without a durable one: the key {key} has its name, {marker}. With a durable store its numbers \
+         would repeat: use it without (--backing none), or use another database or prefix and bring its tags there \
+         (`unalike tags import`)",
+        server.address()
+    )))
+}
+
 impl Alone {
     /// Opens a store that was initialised.
     pub(crate) async fn open(server: &Server, options: &RedisOptions) -> Result<Self, StoreError> {
+        refuse_granted_by_others(server, options).await?;
         let counters = Counters { server: server.clone(), scripts: &SCRIPTS };
         let (key, creation) = (key(options), options.creation);
         let mut alone = Self { counters, key, creation, name: OnceCell::new() };

@@ -122,7 +122,7 @@ pub(crate) enum Kind {
 impl Kind {
     const ALL: [Self; 3] = [Self::Sequences, Self::Clock, Self::Leases];
 
-    const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Sequences => "sequences",
             Self::Clock => "clock",
@@ -134,7 +134,7 @@ impl Kind {
 /// The key that says which durable store grants the numbers: a hash with an identity for each kind. In a Cluster, where
 /// a script sees one key, each hash says so of itself, in a field of the name of its kind; this one says it of all,
 /// for whoever comes.
-fn durable_key(prefix: &str) -> String {
+pub(crate) fn durable_key(prefix: &str) -> String {
     format!("{prefix}:durable")
 }
 

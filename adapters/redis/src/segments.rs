@@ -19,6 +19,7 @@ use unalike_storage::{
 };
 
 use crate::RedisOptions;
+use crate::alone::refuse_initialised;
 use crate::growth::{Bounds, Demand, NUMBERS_MAX, uses};
 use crate::raising::{ASK_AGAIN, DURABLE, HashKey, Kind, Raise, Raising, Turns, lock, nonce};
 use crate::server::{Access, Reply, Script, Server, script};
@@ -211,6 +212,7 @@ impl Segments {
     ) -> Result<Self, StoreError> {
         let raising = Raising::new(server.clone(), Arc::clone(&durable), options, Kind::Sequences, &NEW)?;
         raising.recognise().await?;
+        refuse_initialised(&server, options).await?;
         let segments = Self(Arc::new(Inner {
             raising,
             server,

@@ -25,6 +25,7 @@ function script(...parts: string[]): Script {
   return { text, sha1: createHash('sha1').update(text).digest('hex') };
 }
 
+export const FIELD = script('field');
 export const RECOGNISE = script('durable', 'recognise');
 export const CLAIM = script('durable', 'claim');
 export const SETTLE = script('settle');

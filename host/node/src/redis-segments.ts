@@ -22,7 +22,7 @@ import {
   type HashKey,
   type Raise,
 } from './redis-raising.js';
-import { ALLOCATE, INSTALL, LOOK, RELEASE, SKIP, type Script } from './redis-scripts.js';
+import { ALLOCATE, FIELD, INSTALL, LOOK, RELEASE, SKIP, type Script } from './redis-scripts.js';
 import type { RedisServer, Reply } from './redis-server.js';
 import type { RedisSettings } from './redis-url.js';
 import { ID_MAX, StoreError, type Segment, type SegmentStore, type TailRelease } from './store.js';
@@ -149,6 +149,7 @@ export class RedisSegments {
   static async open(server: RedisServer, durable: SegmentStore, settings: RedisSettings): Promise<RedisSegments> {
     const raising = new Raising(server, durable, settings, 'sequences', NEW);
     await raising.recognise();
+    await refuseInitialised(server, settings);
     return new RedisSegments(server, raising, settings);
   }
 
@@ -398,6 +399,21 @@ export class RedisSegments {
     } else if (apart > view.low / 10n) {
       await this.#raising.noteLow({ tag, owner: tag, key: this.#key(tag) }, low);
     }
+  }
+}
+
+/** Refuses a Redis that is a store by itself under this prefix: the same tags are counted there. */
+async function refuseInitialised(server: RedisServer, { prefix }: RedisSettings): Promise<void> {
+  const key = `${prefix}:alone`;
+  const reply = await server.script('looking for a store without a durable one', 'reads', FIELD, [key], ['marker']);
+  const marker = reply.text();
+  if (marker !== '') {
+    throw new StoreError(
+      'refused',
+      `${server.address} was made a store without a durable one: the key ${key} has its name, ${marker}. With a durable ` +
+        'store its numbers would repeat: use it without, by a server (--backing none), or use another database or ' +
+        'prefix and bring its tags there (`unalike tags import`)',
+    );
   }
 }
 

@@ -313,6 +313,15 @@ test('another durable store is refused, before and after', async (t) => {
   assert.notEqual(await store.identity(), await store.leaseIdentity());
 });
 
+test('a Redis that is a store without a durable one is refused with one', async (t) => {
+  const { redis, open } = await shared(t);
+  await redis.ask('HSET', 'unalike:alone', 'marker', '0'.repeat(32));
+  await assert.rejects(open(), kind('refused', /unalike:alone has its name.*--backing none/));
+  await redis.ask('DEL', 'unalike:alone');
+  const { store } = await open();
+  assert.equal((await store.allocate('order', 1n, 0n)).start, 1n);
+});
+
 test('a durable store that lost data is noticed, and nothing of it is handed out', async (t) => {
   const { folder, redis, open, path } = await shared(t);
   const { store } = await open('raise-min=100&raise-max=200');

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tempfile::TempDir;
+use unalike_memory::MemoryStore;
 use unalike_redis::{Backing, RedisLeases, RedisOptions, RedisStore};
 use unalike_remote::{RemoteOptions, RemoteStore};
 use unalike_storage::{
@@ -273,4 +274,36 @@ async fn a_floor_is_no_tag_and_what_is_no_store_is_not_lifted() {
     redis.cli(&["HSET", HASH, "last:redis-leases\u{1f}default", "5"]).unwrap();
     refused(RedisStore::restored(options(&url), 5).await, &["redis-leases", "nothing was lifted"]);
     assert_eq!(store.allocate("a", 1, 0).await.unwrap().start, 7);
+}
+
+/// With a durable store and without one, the same tags would be counted twice.
+#[tokio::test]
+async fn a_redis_is_a_store_by_itself_or_has_a_durable_one_and_not_both() {
+    let durable = |redis: &Redis, prefix: &str| {
+        let options = options(&redis.url(0, prefix));
+        async move { RedisStore::connect(options, Backing::Durable(Arc::new(MemoryStore::default()))).await }
+    };
+    let alone = initialised().await;
+    let store = open(&alone.url(0, "")).await;
+    assert_eq!(store.allocate("order", 1, 0).await.unwrap().start, 1);
+    for _ in 0..3 {
+        refused(durable(&alone, "").await, &[HASH, "--backing none", "tags import"]);
+    }
+    assert_eq!(store.allocate("order", 1, 0).await.unwrap().start, 2, "it goes on");
+    let other = durable(&alone, "prefix=other").await.unwrap();
+    assert_eq!(other.allocate("order", 1, 0).await.unwrap().start, 1, "under another prefix are other tags");
+
+    let backed = Redis::start(Persistence::AofAlways).unwrap();
+    let store = durable(&backed, "").await.unwrap();
+    assert_eq!(store.allocate("order", 1, 0).await.unwrap().start, 1);
+    let said = ["unalike:durable", "name it (--backing)"];
+    for _ in 0..3 {
+        refused(RedisStore::initialise(&options(&backed.url(0, ""))).await, &said);
+    }
+    assert_eq!(backed.cli(&["EXISTS", HASH]).unwrap(), "0");
+    // Of two that began at once, one had looked too early.
+    backed.cli(&["HSET", HASH, "marker", "00112233445566778899aabbccddeeff"]).unwrap();
+    let opened = RedisStore::connect(options(&backed.url(0, "")), Backing::RedisAlone).await;
+    refused(opened, &said);
+    assert_eq!(store.allocate("order", 1, 0).await.unwrap().start, 2, "it goes on");
 }

@@ -348,7 +348,10 @@ impl fmt::Display for FormatError {
                          these in one, as {yyyyMMdd}; {MM} is the month; {mm} is the minute, and beside a date needs {HH}"
                     }
                     TemplateFault::Character => "a control character; leave it out",
-                    TemplateFault::Twice => "one id and one gene are enough, and the number may have a gene already",
+                    TemplateFault::Twice => {
+                        "{id} or {gene} stands there twice, or the gene is in the number already (gene_bits): leave one of \
+                         them out"
+                    }
                     TemplateFault::IdMissing => "without an id, {id} for example, all would be alike",
                     TemplateFault::TooLong => "it has more than 128 bytes; shorten it",
                 })
@@ -483,7 +486,10 @@ mod tests {
             (template(7, TemplateFault::Brace), ["wrong at byte 7", "write {{ or }}"]),
             (template(8, TemplateFault::Placeholder), ["wrong at byte 8", placeholders]),
             (template(9, TemplateFault::Character), ["wrong at byte 9: a control character", "leave it out"]),
-            (template(10, TemplateFault::Twice), ["wrong at byte 10", "one id and one gene are enough"]),
+            (
+                template(10, TemplateFault::Twice),
+                ["wrong at byte 10: {id} or {gene} stands there twice", "leave one of them out"],
+            ),
             (template(11, TemplateFault::IdMissing), ["wrong at byte 11: without an id", "{id} for example"]),
             (template(128, TemplateFault::TooLong), ["wrong at byte 128", "128 bytes; shorten it"]),
             (FormatError::Restart.to_string(), ["must show the period", "{yyyyMM} for a month"]),

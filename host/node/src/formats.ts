@@ -459,7 +459,7 @@ const TEMPLATE_FAULTS: Readonly<Record<string, string>> = {
     '{yyyy}, {yy}, {MM}, {dd}, {HH}, {mm}, {ss}, {SSS} or several of these in one, as {yyyyMMdd}; ' +
     '{MM} is the month; {mm} is the minute, and beside a date needs {HH}',
   character: 'a control character; leave it out',
-  twice: 'one id and one gene are enough, and the number may have a gene already',
+  twice: 'stands there twice: leave one of them out',
   'id-missing': 'without an id, {id} for example, all would be alike',
   'too-long': 'it has more than 128 bytes; shorten it',
 };
@@ -472,8 +472,11 @@ function faultOfTemplate({ template, geneBits }: ComponentFormatOptions, at: num
   if (word === 'placeholder') {
     return `there is no placeholder ${placeholder}; ${what}`;
   }
-  if (word === 'twice' && placeholder.startsWith('{gene') && geneBits > 0) {
-    return 'the gene is in the id already (geneBits): leave one of them out';
+  if (word === 'twice' && placeholder.startsWith('{id')) {
+    return `{id} ${what}`;
+  }
+  if (word === 'twice') {
+    return geneBits > 0 ? 'the gene is in the id already (geneBits): leave one of them out' : `{gene} ${what}`;
   }
   return what;
 }

@@ -94,7 +94,9 @@ test('a fault says what is wrong, with which figures, and what to do', () => {
   const wide = { ...PRESETS.leaf, timestampBits: 60 };
   for (const [call, words] of [
     [of({ template: 'ORD-{date}{id}' }), /at byte 4: there is no placeholder \{date\}; there are \{id\}, /],
-    [of({ template: '{id}{id}' }), /wrong at byte 4: one id and one gene are enough, and the number may have a gene/],
+    [of({ template: '{id}{id}' }), /wrong at byte 4: \{id\} stands there twice: leave one of them out/],
+    [of({ template: '{id}-{id:06}' }), /wrong at byte 5: \{id\} stands there twice/],
+    [of({ template: '{gene:2}{id}{gene:2}' }), /wrong at byte 12: \{gene\} stands there twice/],
     [of({ template: '{id}{gene:2}', geneBits: 2 }), /the gene is in the id already \(geneBits\)/],
     [of({ template: '{' }), /wrong at byte 0: a brace without its other one; write \{\{ or \}\} for the brace itself/],
     [of({ template: 'ORD' }), /without an id, \{id\} for example, all would be alike/],

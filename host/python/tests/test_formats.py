@@ -85,7 +85,9 @@ def test_what_is_wrong_is_said_in_the_words_of_the_rust_library() -> None:
     text: Any = "00" * 16
     wrong: list[tuple[Callable[[], Any], str]] = [
         (lambda: Format("ORD-{date}-{id}"), "at byte 4: there is no placeholder {date}; there are {id}, {id:010}"),
-        (lambda: Format("{id}{id}"), "at byte 4: one id and one gene are enough"),
+        (lambda: Format("{id}{id}"), "at byte 4: {id} stands there twice: leave one of them out"),
+        (lambda: Format("{id}-{id:06}"), "at byte 5: {id} stands there twice"),
+        (lambda: Format("{gene:2}{id}{gene:2}"), "at byte 12: {gene} stands there twice: leave one of them out"),
         (lambda: Format("{id}{gene:2}", gene_bits=2), "at byte 4: the gene is in the id already (gene_bits)"),
         (lambda: Format("é{"), "at byte 2: a brace without its other one; write {{ or }} for the brace itself"),
         (lambda: Format("ORD"), "at byte 3: without an id, {id} for example, all would be alike"),

@@ -504,7 +504,7 @@ _TEMPLATE_FAULTS: Final = {
         "{MM} is the month; {mm} is the minute, and beside a date needs {HH}"
     ),
     "character": "a control character; leave it out",
-    "twice": "one id and one gene are enough, and the number may have a gene already",
+    "twice": "stands there twice: leave one of them out",
     "id-missing": "without an id, {id} for example, all would be alike",
     "too-long": "it has more than 128 bytes; shorten it",
 }
@@ -562,8 +562,11 @@ def _fault_of_template(options: dict[str, Any], at: int, fault: str) -> str:
     what = _TEMPLATE_FAULTS[fault]
     if fault == "placeholder":
         what = f"there is no placeholder {placeholder}; {what}"
-    elif fault == "twice" and placeholder.startswith("{gene") and options["gene-bits"]:
-        what = "the gene is in the id already (gene_bits): leave one of them out"
+    elif fault == "twice" and placeholder.startswith("{id"):
+        what = f"{{id}} {what}"
+    elif fault == "twice":
+        is_in_id = options["gene-bits"] > 0
+        what = "the gene is in the id already (gene_bits): leave one of them out" if is_in_id else f"{{gene}} {what}"
     return f"the template is wrong at byte {at}: {what}"
 
 

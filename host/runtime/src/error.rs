@@ -159,12 +159,7 @@ pub enum ErrorKind {
     },
     /// A sequence was to be opened whose [`SequenceOptions::id_max`](crate::SequenceOptions::id_max) its tag's numbers
     /// have passed already, or begin above. Nothing was opened.
-    #[error(
-        "no id of {shown} can be {id_max} or less, the greatest that is allowed (id_max, or bits in the configuration): the \
-         tag starts at {start}, and numbers up to {watermark} may have been handed out; allow greater ids, or count under \
-         another tag",
-        shown = shown(.name)
-    )]
+    #[error("{}", id_max_reached(.name, *.id_max, *.start, *.watermark))]
     IdMaxReached {
         /// The tag.
         name: String,
@@ -340,9 +335,25 @@ fn store_retry_after_ms(error: &StoreError) -> Option<u64> {
 pub(crate) const ENDED: &str =
     "it was moved or ended, as an import does, and its numbers continue elsewhere, or every number has been granted";
 
+/// What may set the greatest id of a sequence.
+const ID_MAX_IS_SET_BY: &str = "the digits of its template, bits or id_max set it";
+
+fn id_max_reached(name: &str, id_max: u64, start: u64, watermark: u64) -> String {
+    let tag = shown(name);
+    let what = if start > id_max {
+        format!("{tag} has no numbers: it starts at {start}")
+    } else {
+        format!("the numbers of {tag} are used up: those up to {watermark} may have been handed out")
+    };
+    format!(
+        "{what}, and {id_max} is the greatest that is allowed ({ID_MAX_IS_SET_BY}); allow greater ids, or count under another tag"
+    )
+}
+
 fn exhausted(name: &str, what: &str, id_max: Option<u64>, left: u64) -> String {
-    let bound = id_max
-        .map_or_else(String::new, |id_max| format!(" up to {id_max}, the greatest that is allowed (id_max, or bits)"));
+    let bound = id_max.map_or_else(String::new, |id_max| {
+        format!(" up to {id_max}, the greatest that is allowed ({ID_MAX_IS_SET_BY})")
+    });
     match left {
         0 => format!("{} is exhausted: {what}{bound}", shown(name)),
         1 => format!("only 1 id of {} is left{bound}: ask for that one", shown(name)),

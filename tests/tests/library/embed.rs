@@ -814,7 +814,10 @@ async fn a_bound_that_the_tag_has_passed_is_refused_when_the_sequence_is_opened(
             };
             assert!(name == tag && !error.is_retryable());
             let words = error.to_string();
-            assert!(["999", "1000", tag].iter().all(|word| words.contains(word)), "{words}");
+            assert!(
+                words.starts_with(&format!("\"{tag}\" has no numbers: it starts at 1000, and 999 is the greatest")),
+                "{words}"
+            );
             assert!(ids.sequence_if_open(tag).is_none(), "nothing was opened");
             // There is one left.
             let least = ids.sequence(tag, up_to(1_000)).await.unwrap();
@@ -827,6 +830,12 @@ async fn a_bound_that_the_tag_has_passed_is_refused_when_the_sequence_is_opened(
             let refused = ids.sequence(tag, up_to(5_000)).await;
             let said = ErrorKind::IdMaxReached { name: tag.to_owned(), id_max: 5_000, start: 1_000, watermark: 5_000 };
             assert_eq!(format!("{:?}", kind(&refused).unwrap()), format!("{said:?}"));
+            let words = said.to_string();
+            assert!(words.starts_with(&format!("the numbers of \"{tag}\" are used up: those up to 5000 ")), "{words}");
+            assert!(
+                words.contains("5000 is the greatest that is allowed (the digits of its template, bits or id_max"),
+                "{words}"
+            );
             ids.sequence(tag, up_to(5_001)).await.unwrap();
             ids.close().await;
             // No bound helps where a tag has ended.

@@ -293,7 +293,8 @@ def later_or_error(generator: Generator, said_by_it: Union[str, dict[str, Any]])
     if case == "exhausted":
         by_store = said is not None and said.kind == "exhausted"
         id_max = None if by_store or generator.id_max >= ID_MAX else generator.id_max
-        bound = "" if id_max is None else f" up to {id_max}, the greatest that is allowed (id_max)"
+        limit = "the greatest that is allowed (the digits of its template, bits or id_max set it)"
+        bound = "" if id_max is None else f" up to {id_max}, {limit}"
         what = "no number is left" if generator.opening.kind != "snowflake" else "no timestamp of its layout is left"
         raise caused(IdsError("exhausted", f"no ids for {shown(name)}: {what}{bound}", name=name, id_max=id_max), said)
     if case == "grant-refused":

@@ -173,7 +173,7 @@ export class Formats {
   format(options: FormatOptions): Format;
   format(given: FormatOptions): Format {
     const options = checkedOptions('options', given, OPTIONS, refusedOptions);
-    const { keys: list = [] } = options;
+    const { keys: list = [], utcOffsetMinutes: offset = 0 } = options;
     if (!Array.isArray(list)) {
       throw refusedOptions(`keys must be a list of keys, and is of the type ${typeof list}`, 'keys');
     }
@@ -185,13 +185,14 @@ export class Formats {
       const secret = secretOf(key.secret);
       return { id: checkedNumber('id', key.id, 0, 0xff), high: secret >> 64n, low: secret & ((1n << 64n) - 1n) };
     });
+    // The component refuses what is beyond the bounds that are named, and within those of the integer.
     const checked: ComponentFormatOptions = {
       template: textOf('template', options.template),
-      utcOffsetMinutes: checkedNumber('utcOffsetMinutes', options.utcOffsetMinutes ?? 0, -0x8000, 0x7fff),
+      utcOffsetMinutes: checkedNumber('utcOffsetMinutes', offset, -0x8000, 0x7fff, [-1080, 1080]),
       restart: oneOf('restart', options.restart ?? 'never', RESTARTS),
-      bits: checkedNumber('bits', options.bits ?? 63, 0, 0xff),
-      geneBits: checkedNumber('geneBits', options.geneBits ?? 0, 0, 0xff),
-      keyIdBits: checkedNumber('keyIdBits', options.keyIdBits ?? 0, 0, 0xff),
+      bits: checkedNumber('bits', options.bits ?? 63, 0, 0xff, [1, 63]),
+      geneBits: checkedNumber('geneBits', options.geneBits ?? 0, 0, 0xff, [0, 16]),
+      keyIdBits: checkedNumber('keyIdBits', options.keyIdBits ?? 0, 0, 0xff, [0, 8]),
       keys,
       context: textOf('context', options.context ?? ''),
     };

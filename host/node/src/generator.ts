@@ -160,7 +160,8 @@ export abstract class Generator<Opened extends Handle> implements Opening<Opened
         const idMax = this.bound;
         if (idMax < ID_MAX && !isByStore) {
           const limit = `${idMax}, the greatest that is allowed (the digits of its template, bits or idMax set it)`;
-          return new IdsError('exhausted', `${name} is exhausted: no number is left up to ${limit}`, { idMax, left: 0 });
+          const what = `${name} is exhausted: no number is left up to ${limit}`;
+          return new IdsError('exhausted', what, { idMax, left: 0 });
         }
         const what = isByStore ? 'its store has no more' : 'no number, or no timestamp of its layout, is left';
         return new IdsError('exhausted', `${name} is exhausted: ${what}`, { left: 0 }, this.lastError);

@@ -22,14 +22,21 @@ function refused(argument: string, value: unknown, min: bigint | number, max: bi
 }
 
 /**
- * A whole number that a JavaScript number holds exactly.
+ * A whole number that a JavaScript number holds exactly. `named` are the bounds that the message names, where what is
+ * beyond them is refused in words of its own later.
  *
  * @throws {IdsError} `number-invalid`
  */
-export function checkedNumber(argument: string, value: unknown, min: number, max: number): number {
+export function checkedNumber(
+  argument: string,
+  value: unknown,
+  min: number,
+  max: number,
+  named: readonly [min: number, max: number] = [min, max],
+): number {
   const number = typeof value === 'bigint' && BigInt(min) <= value && value <= BigInt(max) ? Number(value) : value;
   if (typeof number !== 'number' || !Number.isSafeInteger(number) || number < min || number > max) {
-    throw refused(argument, value, min, max);
+    throw refused(argument, value, ...named);
   }
   // Of the two zeros, the one without a sign.
   return number + 0;

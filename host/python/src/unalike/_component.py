@@ -13,7 +13,7 @@ from wasmtime.component import Linker
 
 from ._engine import BUILD, CORE, FORMATS, component, engine
 from ._inside import in_component
-from ._values import HANDLE, S16, TEXT, U8, U32, U64
+from ._values import BITS, GENE_BITS, HANDLE, KEY_ID_BITS, TEXT, U8, U32, U64, UTC_OFFSET_MINUTES
 from ._values import Enum, ListOf, Option, Record, Result, Type, Value, Variant, lift, lower
 
 __all__ = ["CoreInstance", "FormatsInstance", "Imports", "Run", "Trap"]
@@ -65,11 +65,11 @@ _SNOWFLAKE_OPTIONS: Final = Record(
 _TEXT_KIND: Final = Enum("decimal", "padded", "base36", "base62", "base32", "uuid")
 _FORMAT_OPTIONS: Final = Record(
     template=TEXT,
-    utc_offset_minutes=S16,
+    utc_offset_minutes=UTC_OFFSET_MINUTES,
     restart=Enum("never", "year", "month", "day"),
-    bits=U8,
-    gene_bits=U8,
-    key_id_bits=U8,
+    bits=BITS,
+    gene_bits=GENE_BITS,
+    key_id_bits=KEY_ID_BITS,
     keys=ListOf(Record(id=U8, high=U64, low=U64)),
     context=TEXT,
 )

@@ -85,9 +85,16 @@ class Number:
 U8: Final = Number(ffi.WASMTIME_COMPONENT_U8, "u8", 0, 2**8 - 1)
 U32: Final = Number(ffi.WASMTIME_COMPONENT_U32, "u32", 0, 2**32 - 1)
 U64: Final = Number(ffi.WASMTIME_COMPONENT_U64, "u64", 0, 2**64 - 1)
-S16: Final = Number(ffi.WASMTIME_COMPONENT_S16, "s16", -(2**15), 2**15 - 1)
 COUNT: Final = Number(ffi.WASMTIME_COMPONENT_U32, "u32", 1, 2**32 - 1, "a whole number from 1 to 2^32 - 1")
 """How many ids are asked for."""
+
+# Of a format. What is beyond the bounds that these name and within those of the integer, the component refuses.
+UTC_OFFSET_MINUTES: Final = Number(
+    ffi.WASMTIME_COMPONENT_S16, "s16", -(2**15), 2**15 - 1, "a whole number from -1080 to 1080"
+)
+BITS: Final = Number(ffi.WASMTIME_COMPONENT_U8, "u8", 0, 2**8 - 1, "a whole number from 1 to 63")
+GENE_BITS: Final = Number(ffi.WASMTIME_COMPONENT_U8, "u8", 0, 2**8 - 1, "a whole number from 0 to 16")
+KEY_ID_BITS: Final = Number(ffi.WASMTIME_COMPONENT_U8, "u8", 0, 2**8 - 1, "a whole number from 0 to 8")
 
 
 def _set_name(into: Any, text: bytes, kept: list[Any]) -> None:

@@ -152,6 +152,11 @@ export class FormattedBatch implements Iterable<string> {
     return [...this];
   }
 
+  /** The texts, for `JSON.stringify`. @throws {IdsError} `format` for a date after the year 9999. */
+  toJSON(): string[] {
+    return this.toArray();
+  }
+
   /** The numbers that the ids are shown by. @throws {IdsError} `format-misfit` where the counter starts again. */
   numbers(): bigint[] {
     checkNumbers(this.name, this.format);

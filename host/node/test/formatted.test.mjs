@@ -67,6 +67,7 @@ test('texts are dated and counted by one reading of the clock', async (t) => {
   assert.equal(batch.length, 2);
   assert.deepEqual([...batch], ['ORD-20261122-000002-05', 'ORD-20261122-000003-05']);
   assert.deepEqual(batch.toArray(), [...batch], 'as often as they are asked for');
+  assert.equal(JSON.stringify({ batch }), '{"batch":["ORD-20261122-000002-05","ORD-20261122-000003-05"]}');
   assert.equal(orders.read('ORD-20261122-000003-05').id, 3n);
   assert.equal(orders.name, 'order');
   // Midnight in that zone, and back over it.

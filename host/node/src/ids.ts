@@ -303,6 +303,9 @@ export class Ids {
    * The ids of a tag's sub-key as a format shows them, which is the format of its tag. Where the counter starts again,
    * they are counted under `sub@2026-11-22`.
    *
+   * **Texts are unique within one sub-key.** Sub-keys count by themselves, so two of them show the same texts. Where
+   * texts of several meet, give each its own tag, with its own prefix in the template.
+   *
    * @throws {IdsError} As {@link Ids.formatted}; the sub-key and the period count together.
    */
   async formattedOf(

@@ -187,6 +187,10 @@ impl Ids {
     /// sub-key): a row in the store, made at its first use, and a sequence in this process, some memory that stays
     /// until [`Ids::close_idle`] finds it idle.
     ///
+    /// **Texts are unique within one sub-key.** Sub-keys share the format of their tag and count by themselves, so two
+    /// of them show the same texts. Where texts of several meet, give each its own tag, with its own prefix in the
+    /// template.
+    ///
     /// If the ids of one tag are shown in two formats, or if its template, restart, bits, gene or a secret change, two
     /// ids could be shown alike. So the format is bound to the tag in the store at its first use. Another one is
     /// refused, in this process and in every other. Keys are bound one by one: one with a number of its own may come or

@@ -387,6 +387,10 @@ class Ids:
         each period has numbers of its own under the sub-key ``@2026-11-22`` (``sub@2026-11-22`` of a sub-key): a row in
         the store, made at its first use, and a sequence in this process until :meth:`close_idle` finds it idle.
 
+        **Texts are unique within one sub-key.** Sub-keys share the format of their tag and count by themselves, so two
+        of them show the same texts. Where texts of several meet, give each its own tag, with its own prefix in the
+        template.
+
         If the ids of one tag are shown in two formats, or if its template, restart, widths or a secret change, two ids
         could be shown alike. So the format is bound to the tag in the store at its first use. Another one is refused,
         in this program and in every other. Keys are bound one by one: one with a number of its own may come or go.

@@ -38,6 +38,7 @@ test('the code of the README runs', async () => {
       '00000004C92',
       '{ ticks: 278898726177n, worker: 39, sequence: 3448 }',
       '42n 2026-11-21T16:00:00.000Z ORD-20261122-000042',
+      '-000001',
       'number-invalid false',
     ].join('\n'));
   } finally {

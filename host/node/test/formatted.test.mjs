@@ -155,6 +155,7 @@ test('a sequence ends before a text would be too long, and so does each period',
   const orders = await ids.formatted('order', formats.format({ ...DAILY, template: '{yyyyMMdd}-{id:02}' }));
   assert.equal((await orders.take(99)).toArray().at(-1), '20261122-99');
   await assert.rejects(orders.next(), (error) => error.kind === 'exhausted' && error.figures.idMax === 99n);
+  await assert.rejects(orders.next(), is('exhausted', /up to 99, .* \(the digits of its template, bits or idMax/));
   nowMs += 24 * HOUR_MS;
   assert.equal(await orders.next(), '20261123-01');
   const few = await ids.formatted('few', formats.format({ template: '{id:02}' }), { idMax: 3n });

@@ -197,8 +197,9 @@ def test_a_sequence_ends_before_its_texts_are_too_long() -> None:
     with Ids(segments=MemoryStore(), clock=clock) as ids:
         orders = ids.formatted("order", daily("{yyyyMMdd}-{id:02}"))
         assert [orders.next() for _ in range(99)][-1] == "20261122-99"
-        with raised("exhausted", id_max=99):
+        with raised("exhausted", id_max=99) as error:
             orders.next()
+        assert "up to 99, the greatest that is allowed (the digits of its template, bits or id_max" in str(error.value)
         clock.now_ms = MIDNIGHT_MS
         assert orders.next() == "20261123-01"
         few = ids.formatted("few", Format("{id:02}"), id_max=3)

@@ -38,8 +38,7 @@ const SHAPES_MAX: usize = 100_000;
 #[derive(Clone, Debug)]
 pub struct RemoteStore {
     servers: Arc<Servers>,
-    /// The shape of the format that is bound to a tag, as this program was last told. Whoever is told another one than
-    /// its own asks for no numbers of the tag; so this is what they are shown in.
+    /// The shape of the format that this program shows a tag in, once it was told that the same is bound.
     shapes: Arc<Mutex<HashMap<String, u64>>>,
 }
 
@@ -305,7 +304,9 @@ impl SegmentStore for RemoteStore {
         };
         let answer: BoundFormat = self.servers.ask(&request, |answer: &BoundFormat| Some(answer.store.0)).await?;
         let bound = answer.bound.map(|number| number.0);
-        if let (FormatOwner::Tag(tag), FormatPart::Shape, Some(shape)) = (owner, part, bound) {
+        if let (FormatOwner::Tag(tag), FormatPart::Shape, FormatBinding::First(shape)) = (owner, part, binding)
+            && bound == Some(shape)
+        {
             self.remember(tag, shape)?;
         }
         Ok(bound)

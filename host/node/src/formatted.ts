@@ -340,14 +340,11 @@ export async function unboundOf(store: SegmentStore, owner: FormatOwner, parts: 
  * @internal
  */
 export async function bind(store: SegmentStore, owner: FormatOwner, parts: readonly Kept[]): Promise<void> {
-  const differing: Kept[] = [];
   for (const kept of parts) {
     const number = await boundIn(store, owner, kept.part, kept.number);
-    if (number !== null && number !== kept.number) {
-      differing.push(kept);
-    }
+    // Nothing more is bound of a format that is refused: its keys beside another shape would refuse everybody.
+    refuse(owner, number !== null && number !== kept.number ? [kept] : []);
   }
-  refuse(owner, differing);
 }
 
 /** What a store says is bound: `null` is nothing. */

@@ -58,7 +58,7 @@ pub(crate) const CONNECTIONS_MAX: usize = 20_000;
 pub(crate) const LISTEN_DEFAULT: &str = "127.0.0.1:8080";
 
 /// The snowflake that exists without configuration.
-const SNOWFLAKE_DEFAULT: &str = "default";
+pub(crate) const SNOWFLAKE_DEFAULT: &str = "default";
 
 /// What the key `backing` was called before; taken for one more version.
 const BACKING_BEFORE: &str = "watermark";

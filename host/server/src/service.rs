@@ -37,13 +37,13 @@ use unalike::{
     SequenceOptions, Snowflake, SnowflakeOptions, SystemClock,
 };
 
-use crate::config::Config;
 use crate::config::drop_in::DropIn;
 use crate::config::formats::{Formats, IdFormat, Refusal, check_start};
 use crate::config::layouts::Layouts;
 use crate::config::names::{plain_tag, stored_name};
 use crate::config::tokens::Tokens;
 use crate::config::worker::host_name;
+use crate::config::{Config, SNOWFLAKE_DEFAULT};
 use crate::service::bound_formats::BoundFormats;
 use crate::service::cover::{Covers, Outage};
 use crate::service::flakes::{Flakes, Stop, is_used};
@@ -169,7 +169,9 @@ impl Service {
             }
             snowflakes.insert(name, snowflake);
         }
-        let bound = BoundFormats::compare(&*store, &formats, snowflakes.keys()).await?;
+        let is_configured = |name: &String| name != SNOWFLAKE_DEFAULT || config.snowflakes.contains_key(name);
+        let named = snowflakes.keys().map(|name| (name, is_configured(name)));
+        let bound = BoundFormats::compare(&*store, &formats, named).await?;
         Ok(Self {
             ids,
             stores,
@@ -237,7 +239,11 @@ impl Service {
 
     /// Refuses a snowflake that the store has in another format, if it is known.
     async fn check_flake_format(&self, name: &str) -> Result<(), StoreError> {
-        if self.known_down().is_some() { Ok(()) } else { self.bound.check_snowflake(self.store(), name).await }
+        match self.known_down() {
+            Some(_) if !self.bound.waits(name) => Ok(()),
+            Some(error) => Err(StoreError::unavailable(error.to_string())),
+            None => self.bound.check_snowflake(self.store(), name).await,
+        }
     }
 
     /// Whether there is a tag of this name.

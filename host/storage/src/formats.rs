@@ -186,8 +186,10 @@ impl UnboundFormat {
         for look in self.0 {
             let bound = store.bind_format(owner, look.part, FormatBinding::First(look.number)).await?;
             differing.extend(Some(FormatLook { bound, ..look }).filter(FormatLook::differs));
+            // Nothing more is bound of a format that is refused: its keys beside another shape would refuse everybody.
+            refuse(owner, &differing)?;
         }
-        refuse(owner, &differing)
+        Ok(())
     }
 }
 
@@ -211,7 +213,15 @@ pub async fn check_format(
     owner: FormatOwner<'_>,
     format: &Format,
 ) -> Result<UnboundFormat, StoreError> {
-    unbound(owner, look_at_format(store, owner, format).await?)
+    let looks = look_at_format(store, owner, format).await?;
+    let bound: Vec<FormatLook> = looks.iter().copied().filter(|look| look.bound == Some(look.number)).collect();
+    let unbound = unbound(owner, looks)?;
+    // It changes nothing where it is whole. A store that is a server hears what its numbers are shown in, and one of
+    // several stores that did not answer when it was bound gets it now.
+    for look in bound {
+        store.bind_format(owner, look.part, FormatBinding::First(look.number)).await?;
+    }
+    Ok(unbound)
 }
 
 /// Compares a shape with the one that is bound to its owner, if one is: for those who are told only the shape of a

@@ -468,6 +468,8 @@ impl SegmentStore for StripedStore {
         if looked.iter().all(Result::is_err) {
             return Err(combined(self.errors(looked)));
         }
+        // A binding that broke off is completed by the next one.
+        let is_whole = !looked.iter().any(|bound| matches!(bound, Ok(None)));
         let mut bound = looked.into_iter().flatten().flatten();
         let first = bound.next();
         let binding = match binding {
@@ -478,7 +480,7 @@ impl SegmentStore for StripedStore {
                     owner.accepting_command()
                 )));
             }
-            FormatBinding::First(number) if first.is_none() => FormatBinding::First(number),
+            FormatBinding::First(number) if !is_whole => FormatBinding::First(first.unwrap_or(number)),
             _ => return Ok(first),
         };
         let mut bound = None;

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use unalike::storage::{
-    FormatBinding, FormatOwner, FormatPart, SegmentStore, StoreError, StripedStore, TagOptions, rebind_format,
-    resize_stripes,
+    FormatBinding, FormatOwner, FormatPart, SegmentStore, StoreError, StripedStore, TagOptions, check_format,
+    rebind_format, resize_stripes,
 };
 use unalike::{
     Clock, Error, ErrorKind, Format, FormatKey, FormatMisfit, FormatOptions, Formatted, Ids, Layout, Mode, Restart,
@@ -468,6 +468,33 @@ async fn of_formats_that_come_first_at_once_one_is_shown() {
     assert_eq!((first.len(), shown.len()), (1, 2), "{shown:?}");
 }
 
+/// Each had looked before the other one bound its own.
+#[tokio::test]
+async fn of_a_format_that_comes_second_nothing_is_bound() {
+    let store = store_with(&HandClock::at(MIDNIGHT_MS));
+    let owner = FormatOwner::Tag("order");
+    let formats = [("A{id}", 7), ("B{id}", 8)].map(|(template, secret)| {
+        let keys = [FormatKey { id: 1, secret }];
+        let options = FormatOptions {
+            template,
+            bits: 24,
+            key_id_bits: 1,
+            keys: &keys,
+            context: "order",
+            ..FormatOptions::default()
+        };
+        Format::new(&options).unwrap()
+    });
+    let first = check_format(&*store, owner, &formats[0]).await.unwrap();
+    let second = check_format(&*store, owner, &formats[1]).await.unwrap();
+    // The first one has bound its shape, and was interrupted.
+    let shape = FormatBinding::First(formats[0].shape().number());
+    store.bind_format(owner, FormatPart::Shape, shape).await.unwrap();
+    assert!(matches!(second.bind(&*store, owner).await, Err(StoreError::FormatBound { .. })));
+    first.bind(&*store, owner).await.unwrap();
+    assert!(check_format(&*store, owner, &formats[0]).await.unwrap().is_empty());
+}
+
 /// Ids without keys that others go on to show could grow into the numbers under keys.
 #[tokio::test]
 async fn the_first_keys_need_a_word() {
@@ -518,6 +545,12 @@ async fn stripes_have_one_format() {
     }
     let place = stores[1].stripe().await.unwrap().unwrap();
     let second = stores[1].join_stripe(&place).await.unwrap().store;
+    // One that broke off is completed by the next opening.
+    let (other, format) = (FormatOwner::Tag("other"), Format::default());
+    let number = format.shape().number();
+    second.bind_format(other, shape, FormatBinding::First(number)).await.unwrap();
+    assert!(check_format(&striped, other, &format).await.unwrap().is_empty());
+    assert_eq!(stores[0].bind_format(other, shape, FormatBinding::Look).await.unwrap(), Some(number));
     second.bind_format(owner, shape, FormatBinding::Always(8)).await.unwrap();
     for binding in [FormatBinding::Look, FormatBinding::First(7), FormatBinding::First(8)] {
         let refused = striped.bind_format(owner, shape, binding).await;

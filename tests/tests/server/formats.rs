@@ -656,6 +656,21 @@ fn one_line_of_the_configuration_that_differs_repeats_nothing() -> anyhow::Resul
 }
 
 /// Of a tag, and of a snowflake.
+/// Another server may show them under another secret.
+#[test]
+fn no_text_of_a_snowflake_is_shown_before_the_store_was_asked() -> anyhow::Result<()> {
+    let (directory, mut arguments) = configured("[snowflakes.web]\nlayout = \"twitter\"\ntemplate = \"W{id}\"\n")?;
+    // Nobody listens there.
+    arguments
+        .extend(["--store", "mysql://root@127.0.0.1:9/ids", "--leases", "sqlite://leases.sqlite"].map(str::to_owned));
+    let server = Server::start_in(directory, arguments)?;
+    for _ in 0..2 {
+        assert_eq!(server.get("/v1/snowflakes/web/ids")?.status, 503);
+        assert_eq!(server.get("/v1/snowflakes/default/ids")?.status, 200, "bare ids need no store");
+    }
+    Ok(())
+}
+
 #[test]
 fn another_secret_under_the_number_of_a_key_is_refused() -> anyhow::Result<()> {
     let keyed = |keys: &str, secrets: &[&str]| {

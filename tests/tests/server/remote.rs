@@ -640,6 +640,12 @@ async fn programs_over_one_server_show_a_tag_in_one_format() -> anyhow::Result<(
     assert!(refused.contains("in another format"), "{refused}");
     assert!(connect(server.url()).await?.allocate("order", 10, 0).await.is_err());
     assert_eq!(server.get("/v1/sequences/order/ids")?.problem()?, "format-bound");
+    // Nor after another format of its own was refused.
+    let ids = ids_over(server.url()).await?;
+    let other = Format::new(&FormatOptions { template: "ORD{id}", ..first })?;
+    assert!(ids.formatted("order", None, SequenceOptions::default(), other).await.is_err());
+    let bare = ids.sequence("order", SequenceOptions::default()).await;
+    assert!(bare.map(drop).unwrap_err().to_string().contains("in another format"));
     assert!(ids_over(server.url()).await?.sequence("other", SequenceOptions::default()).await?.next().await.is_ok());
     Ok(())
 }
@@ -711,18 +717,22 @@ async fn what_a_server_shows_itself_is_shown_so_by_hosts() -> anyhow::Result<()>
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_snowflake_has_one_format_through_a_server() -> anyhow::Result<()> {
-    let server = Server::start()?;
-    let show = async |template: &str| {
+    let mut server = Server::start()?;
+    let show = async |server: &Server, template: &str| {
         let format = Format::new(&FormatOptions { template, ..FormatOptions::default() })?;
         let ids = ids_over(server.url()).await?;
         let flakes = ids.formatted_snowflake("default", SnowflakeOptions::new(Layout::TWITTER), format).await?;
         anyhow::Ok(flakes.next(None).await?)
     };
     assert_eq!(server.get("/v1/snowflakes/default/ids")?.status, 200);
-    assert!(show("W{id}").await?.starts_with('W'));
-    assert!(show("{id}W").await.unwrap_err().to_string().contains("template is another one"));
-    assert!(show("W{id}").await.is_ok());
+    assert!(show(&server, "W{id}").await?.starts_with('W'));
+    assert!(show(&server, "{id}W").await.unwrap_err().to_string().contains("template is another one"));
+    assert!(show(&server, "W{id}").await.is_ok());
     assert_eq!(server.get("/v1/snowflakes/default/ids")?.problem()?, "format-bound", "which shows them bare");
+    // Nobody configured it, so that no start fails for it.
+    server.restart()?;
+    assert_eq!(server.get("/v1/snowflakes/default/ids")?.problem()?, "format-bound");
+    assert_eq!(server.get("/v1/sequences/order/ids")?.status, 200);
     Ok(())
 }
 

@@ -251,8 +251,10 @@ def bind_format(store: SegmentStore, owner: FormatOwner, parts: Parts) -> None:
 
     :raises StoreError: ``format-bound`` when somebody else bound another format meanwhile; any error of the connection
     """
-    bound = [(part, number, bind_in(store, owner, part, number)) for part, number in parts]
-    _refuse(owner, [part for part, number, found in bound if found is not None and found != number])
+    for part, number in parts:
+        bound = bind_in(store, owner, part, number)
+        # Nothing more is bound of a format that is refused: its keys beside another shape would refuse everybody.
+        _refuse(owner, [part] if bound is not None and bound != number else [])
 
 
 def _refuse(owner: FormatOwner, differing: SequenceOf[FormatPart]) -> None:

@@ -46,14 +46,15 @@ enum GivenTo {
 }
 
 impl BoundFormats {
-    /// Compares all formats when a server starts. A store that does not answer now is asked again when ids are.
+    /// Compares all formats when a server starts. A store that does not answer now is asked again when ids are. Beside
+    /// each snowflake stands whether it is configured: one that is there anyway stops no start, and is refused later.
     ///
     /// # Errors
     /// [`StoreError::FormatBound`].
-    pub(crate) async fn compare(
+    pub(crate) async fn compare<'a>(
         store: &dyn SegmentStore,
         formats: &Formats,
-        snowflakes: impl Iterator<Item = &String>,
+        snowflakes: impl Iterator<Item = (&'a String, bool)>,
     ) -> Result<Self, StoreError> {
         let tags = formats.tags.iter().map(|(tag, shown)| async move {
             let checked = check_format(store, FormatOwner::Tag(tag), shown.format());
@@ -62,14 +63,14 @@ impl BoundFormats {
         for checked in join_all(tags).await {
             unless_other(checked)?;
         }
-        let snowflakes = snowflakes.map(|name| async move {
+        let snowflakes = snowflakes.map(|(name, is_configured)| async move {
             let format = formats.snowflakes.get(name).map(|shown| Arc::clone(shown.format()));
             let checked = answered(START_MAX, name, compare_snowflake(store, name, format.as_deref())).await;
-            (name, format, checked)
+            (name, format, if is_configured { unless_other(checked) } else { Ok(checked.is_ok()) })
         });
         let mut unanswered = HashMap::new();
         for (name, format, checked) in join_all(snowflakes).await {
-            if !unless_other(checked)? {
+            if !checked? {
                 unanswered.insert(name.clone(), format);
             }
         }
@@ -80,16 +81,23 @@ impl BoundFormats {
         })
     }
 
-    /// Compares the format of a snowflake that was not compared yet, if the store answers; its ids need no store.
+    /// Compares the format of a snowflake that was not compared yet. Bare ids need no store, and go on while it does not
+    /// answer; texts wait until it has said that they are shown so everywhere.
     ///
     /// # Errors
-    /// [`StoreError::FormatBound`].
+    /// [`StoreError::FormatBound`]; for texts, any error of the connection.
     pub(crate) async fn check_snowflake(&self, store: &dyn SegmentStore, name: &str) -> Result<(), StoreError> {
         if !self.is_any_unanswered.load(Ordering::Acquire) {
             return Ok(());
         }
         let Some(format) = lock(&self.unanswered).get(name).cloned() else { return Ok(()) };
-        if unless_other(answered(START_MAX, name, compare_snowflake(store, name, format.as_deref())).await)? {
+        let limit = if format.is_some() { OPEN_MAX } else { START_MAX };
+        let checked = answered(limit, name, compare_snowflake(store, name, format.as_deref())).await;
+        let is_compared = match checked {
+            Err(error) if format.is_some() => return Err(error),
+            checked => unless_other(checked)?,
+        };
+        if is_compared {
             let mut unanswered = lock(&self.unanswered);
             unanswered.remove(name);
             self.is_any_unanswered.store(!unanswered.is_empty(), Ordering::Release);
@@ -100,6 +108,11 @@ impl BoundFormats {
     /// Whether a snowflake was not compared yet.
     pub(crate) fn is_unanswered(&self, name: &str) -> bool {
         self.is_any_unanswered.load(Ordering::Acquire) && lock(&self.unanswered).contains_key(name)
+    }
+
+    /// Whether texts of a snowflake wait until it is compared.
+    pub(crate) fn waits(&self, name: &str) -> bool {
+        self.is_any_unanswered.load(Ordering::Acquire) && lock(&self.unanswered).get(name).is_some_and(Option::is_some)
     }
 
     /// Compares the format of a tag, before its bare numbers are given: they may be what others were shown as. One that
@@ -168,11 +181,15 @@ impl BoundFormats {
         given_to: GivenTo,
         compare: impl Future<Output = Result<(), StoreError>>,
     ) -> Result<(), StoreError> {
-        let is_known = |(known, looked): &(GivenTo, Instant)| *known == given_to && looked.elapsed() < LOOK_AGAIN;
-        if lock(&self.tags).get(tag).is_some_and(is_known) {
+        let looked = lock(&self.tags).get(tag).filter(|(known, _)| *known == given_to).map(|(_, looked)| *looked);
+        if looked.is_some_and(|looked| looked.elapsed() < LOOK_AGAIN) {
             return Ok(());
         }
-        answered(OPEN_MAX, tag, compare).await?;
+        match answered(OPEN_MAX, tag, compare).await {
+            // What was bound stays bound, and a Redis above the store has numbers.
+            Err(error) if looked.is_some() && error.is_retryable() => {}
+            compared => compared?,
+        }
         let mut tags = lock(&self.tags);
         if tags.len() >= REMEMBERED_MAX {
             tags.clear();

@@ -211,6 +211,8 @@ impl Segments {
         options: &RedisOptions,
     ) -> Result<Self, StoreError> {
         let raising = Raising::new(server.clone(), Arc::clone(&durable), options, Kind::Sequences, &NEW)?;
+        // Before anything is written, and once it is written who grants the numbers.
+        refuse_initialised(&server, options).await?;
         raising.recognise().await?;
         refuse_initialised(&server, options).await?;
         let segments = Self(Arc::new(Inner {

@@ -148,6 +148,8 @@ export class RedisSegments {
   /** @throws {StoreError} As {@link Raising.recognise}. */
   static async open(server: RedisServer, durable: SegmentStore, settings: RedisSettings): Promise<RedisSegments> {
     const raising = new Raising(server, durable, settings, 'sequences', NEW);
+    // Before anything is written, and once it is written who grants the numbers.
+    await refuseInitialised(server, settings);
     await raising.recognise();
     await refuseInitialised(server, settings);
     return new RedisSegments(server, raising, settings);

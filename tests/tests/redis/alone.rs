@@ -290,6 +290,7 @@ async fn a_redis_is_a_store_by_itself_or_has_a_durable_one_and_not_both() {
         refused(durable(&alone, "").await, &[HASH, "--backing none", "tags import"]);
     }
     assert_eq!(store.allocate("order", 1, 0).await.unwrap().start, 2, "it goes on");
+    assert_eq!(open(&alone.url(0, "")).await.allocate("order", 1, 0).await.unwrap().start, 3, "after a restart, too");
     let other = durable(&alone, "prefix=other").await.unwrap();
     assert_eq!(other.allocate("order", 1, 0).await.unwrap().start, 1, "under another prefix are other tags");
 

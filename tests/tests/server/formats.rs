@@ -11,11 +11,15 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use unalike_tests::PATIENCE;
 use unalike_tests::clock::FakeClock;
+use unalike_tests::mariadb::MariaDb;
+use unalike_tests::proxy::Proxy;
 use unalike_tests::server::{Answer, Client, Ran, Server, run, run_with};
 
 const SECRET_1: &str = "5a3c0b9d1e7f4826a1b2c3d4e5f60718";
@@ -656,19 +660,32 @@ fn one_line_of_the_configuration_that_differs_repeats_nothing() -> anyhow::Resul
 }
 
 /// Of a tag, and of a snowflake.
-/// Another server may show them under another secret.
+/// The store of the second server is up, and answers late.
 #[test]
 fn no_text_of_a_snowflake_is_shown_before_the_store_was_asked() -> anyhow::Result<()> {
-    let (directory, mut arguments) = configured("[snowflakes.web]\nlayout = \"twitter\"\ntemplate = \"W{id}\"\n")?;
-    // Nobody listens there.
-    arguments
-        .extend(["--store", "mysql://root@127.0.0.1:9/ids", "--leases", "sqlite://leases.sqlite"].map(str::to_owned));
-    let server = Server::start_in(directory, arguments)?;
-    for _ in 0..2 {
-        assert_eq!(server.get("/v1/snowflakes/web/ids")?.status, 503);
-        assert_eq!(server.get("/v1/snowflakes/default/ids")?.status, 200, "bare ids need no store");
+    let mariadb = MariaDb::shared()?;
+    let (url, proxy) = (mariadb.database()?, Proxy::start(mariadb.port())?);
+    let start = |secret: &str, store: &str| {
+        let keyed = "layout = \"cosid-53\"\nkeys = [1]\n";
+        let (directory, mut arguments) =
+            configured(&format!("[keys.1]\nsecret = \"{secret}\"\n[snowflakes.web]\n{keyed}"))?;
+        arguments.extend(["--store", store, "--leases", "sqlite://leases.sqlite"].map(str::to_owned));
+        Server::start_in(directory, arguments)
+    };
+    let first = start(SECRET_1, &url)?;
+    assert_eq!(first.get("/v1/snowflakes/web/ids")?.status, 200);
+    proxy.delay(Duration::from_millis(200));
+    let second = start(SECRET_2, &format!("{}?connect-timeout-ms=30000", proxy.url(&url)))?;
+    assert!(second.get("/v1/snowflakes/web/ids")?.status >= 400);
+    proxy.delay(Duration::ZERO);
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let answer = second.get("/v1/snowflakes/web/ids")?;
+        assert!(answer.status >= 400 && Instant::now() < deadline, "{answer:?}");
+        if answer.problem()? == "format-bound" {
+            return Ok(());
+        }
     }
-    Ok(())
 }
 
 #[test]

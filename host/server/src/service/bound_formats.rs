@@ -81,8 +81,8 @@ impl BoundFormats {
         })
     }
 
-    /// Compares the format of a snowflake that was not compared yet. Bare ids need no store, and go on while it does not
-    /// answer; texts wait until it has said that they are shown so everywhere.
+    /// Compares the format of a snowflake that was not compared yet. Bare ids need no store, and go on while it does
+    /// not answer; texts wait until it has said that they are shown so everywhere.
     ///
     /// # Errors
     /// [`StoreError::FormatBound`]; for texts, any error of the connection.

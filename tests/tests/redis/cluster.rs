@@ -17,10 +17,10 @@ use unalike_storage::contract::{self, Fixture, LeaseFixture, SegmentFixture};
 use unalike_storage::{
     Layout, LeaseAcquire, LeaseExtend, LeaseLimits, LeaseStore, Segment, SegmentStore, StoreError, TagCreation, lock,
 };
-use unalike_tests::PATIENCE;
 use unalike_tests::proxy::Proxy;
 use unalike_tests::redis::{Persistence, Program, Redis};
 use unalike_tests::redis_cluster::RedisCluster;
+use unalike_tests::{PATIENCE, until};
 
 use crate::load::{Load, RAISES, assert_few_gaps};
 
@@ -542,6 +542,12 @@ async fn a_lost_answer_is_burnt_and_never_asked_for_again() {
         node.cli(&["CONFIG", "SET", "cluster-announce-port", &node.port().to_string()]).unwrap();
     }
     node.cli(&["CONFIG", "SET", "cluster-announce-port", &proxy.port().to_string()]).unwrap();
+    // A client may ask any node again, and some hear of it later.
+    let announced = format!(":{}@", proxy.port());
+    for node in cluster.nodes() {
+        let hears = async || node.cli(&["CLUSTER", "NODES"]).unwrap().contains(&announced);
+        until("each node announces the proxy", hears).await;
+    }
     let options = RedisOptions::from_url(&format!("redis+cluster://127.0.0.1:{}?preheat=false", proxy.port())).unwrap();
     let store = RedisStore::connect(options, Backing::Durable(Arc::new(MemoryStore::default()))).await.unwrap();
     let mut next = store.allocate("order", 10, 0).await.unwrap().end;

@@ -46,7 +46,6 @@ static CHANGE: Script = Script::new(|| script(&[NUMBER, ALONE, include_str!("scr
 static NAME: Script = Script::new(|| script(&[NUMBER, include_str!("scripts/alone_name.lua")]));
 static CHECK: Script = Script::new(|| script(&[NUMBER, ALONE, include_str!("scripts/alone_check.lua")]));
 static LIFT: Script = Script::new(|| script(&[NUMBER, ALONE, include_str!("scripts/alone_lift.lua")]));
-
 static FIELD: Script = Script::new(|| script(&[include_str!("scripts/field.lua")]));
 
 /// The marker of all stores before they had names.

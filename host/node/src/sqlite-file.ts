@@ -527,9 +527,9 @@ function gone(path: string, what: string): StoreError {
     `${path} ${what} while this process had it open: whoever opens the store now would be granted numbers that ` +
       'were granted before, so this process grants none any more. Stop all programs that use the store. If the ' +
       'database itself is in its place, a second copy of SQLite may have removed what is beside it: start them again, ' +
-      'with one copy. If the file is there under another name, move it back, with its -wal and -shm, and start them again. If it is ' +
-      'lost, put a backup or a new store there (unalike tags create), and run `unalike store restored --lift COUNT` ' +
-      'before any program uses it',
+      'with one copy. If the file is there under another name, move it back, with its -wal and -shm, and start them ' +
+      'again. If it is lost, put a backup or a new store there (unalike tags create), and run ' +
+      '`unalike store restored --lift COUNT` before any program uses it',
   );
 }
 

@@ -182,12 +182,10 @@ impl UnboundFormat {
     /// # Errors
     /// [`StoreError::FormatBound`] when somebody else bound another format meanwhile; any error of the connection.
     pub async fn bind(self, store: &dyn SegmentStore, owner: FormatOwner<'_>) -> Result<(), StoreError> {
-        let mut differing = Vec::new();
         for look in self.0 {
             let bound = store.bind_format(owner, look.part, FormatBinding::First(look.number)).await?;
-            differing.extend(Some(FormatLook { bound, ..look }).filter(FormatLook::differs));
             // Nothing more is bound of a format that is refused: its keys beside another shape would refuse everybody.
-            refuse(owner, &differing)?;
+            unbound(owner, vec![FormatLook { bound, ..look }])?;
         }
         Ok(())
     }

@@ -2,15 +2,19 @@
 
 use sqlx::mysql::MySqlConnection;
 use sqlx::{AssertSqlSafe, Connection as _};
-use unalike_core::{Text, decode, encode};
+use unalike_core::{Text, decode};
 use unalike_tests::mariadb::MariaDb;
-use unalike_tests::notations::{ALIKE_BUT_FOR_CASE, ids};
+use unalike_tests::notations::{ALIKE_BUT_FOR_CASE, ids, write};
 
 /// An empty table with a column of this type.
 async fn make_table(connection: &mut MySqlConnection, column: &str) -> sqlx::Result<()> {
     sqlx::raw_sql("DROP TABLE IF EXISTS ids").execute(&mut *connection).await?;
     let table = format!("CREATE TABLE ids (id {column} NOT NULL PRIMARY KEY) CHARACTER SET utf8mb4");
     sqlx::raw_sql(AssertSqlSafe(table)).execute(connection).await.map(drop)
+}
+
+async fn insert(connection: &mut MySqlConnection, written: &str) -> sqlx::Result<()> {
+    sqlx::query("INSERT INTO ids VALUES (?)").bind(written).execute(connection).await.map(drop)
 }
 
 #[tokio::test]
@@ -26,10 +30,7 @@ async fn each_notation_is_kept_and_sorted_by_the_type_of_column_that_the_page_na
         (Text::Uuid, "UUID"),
     ] {
         make_table(&mut connection, column).await?;
-        for id in ids() {
-            let written = encode(id, text)?;
-            sqlx::query("INSERT INTO ids VALUES (?)").bind(written.as_str()).execute(&mut connection).await?;
-        }
+        assert_eq!(write(ids(), text, async |written| insert(&mut connection, written).await).await?, 0);
         let kept: Vec<String> =
             sqlx::query_scalar("SELECT CAST(id AS CHAR) FROM ids ORDER BY id").fetch_all(&mut connection).await?;
         let read: Vec<u64> = kept.iter().map(|kept| decode(kept, text)).collect::<Result<_, _>>()?;
@@ -51,14 +52,8 @@ async fn where_case_is_ignored_base_62_alone_collides() -> anyhow::Result<()> {
         (Text::Base32, "CHAR(13)", 0),
     ] {
         make_table(&mut connection, column).await?;
-        let mut found = 0;
-        for id in ids().chain(ALIKE_BUT_FOR_CASE) {
-            let written = encode(id, text)?;
-            match sqlx::query("INSERT INTO ids VALUES (?)").bind(written.as_str()).execute(&mut connection).await {
-                Err(sqlx::Error::Database(error)) if error.is_unique_violation() => found += 1,
-                inserted => inserted.map(drop)?,
-            }
-        }
+        let all = ids().chain(ALIKE_BUT_FOR_CASE);
+        let found = write(all, text, async |written| insert(&mut connection, written).await).await?;
         assert_eq!(found, refused, "{text:?} in {column}");
     }
     Ok(())

@@ -2,14 +2,20 @@
 
 use sqlx::postgres::PgConnection;
 use sqlx::{AssertSqlSafe, Connection as _};
-use unalike_core::{Text, decode, encode};
-use unalike_tests::notations::{ALIKE_BUT_FOR_CASE, ids};
+use unalike_core::{Text, decode};
+use unalike_tests::notations::{ALIKE_BUT_FOR_CASE, ids, write};
 use unalike_tests::postgres::Postgres;
 
 /// An empty table with a column of this type.
 async fn make_table(connection: &mut PgConnection, column: &str) -> sqlx::Result<()> {
     let table = format!("DROP TABLE IF EXISTS ids; CREATE TABLE ids (id {column} PRIMARY KEY)");
     sqlx::raw_sql(AssertSqlSafe(table)).execute(connection).await.map(drop)
+}
+
+/// The table is another one each time, and so is a statement's plan: none is kept.
+async fn insert(connection: &mut PgConnection, kind: &str, written: &str) -> sqlx::Result<()> {
+    let insert = AssertSqlSafe(format!("INSERT INTO ids VALUES (CAST($1::text AS {kind}))"));
+    sqlx::query(insert).persistent(false).bind(written).execute(connection).await.map(drop)
 }
 
 #[tokio::test]
@@ -26,13 +32,7 @@ async fn each_notation_is_kept_and_sorted_by_columns_of_these_types() -> anyhow:
         (Text::Uuid, "uuid", ""),
     ] {
         make_table(&mut connection, &format!("{kind}{collation}")).await?;
-        let insert = format!("INSERT INTO ids VALUES (CAST($1::text AS {kind}))");
-        for id in ids() {
-            let written = encode(id, text)?;
-            let insert = sqlx::query(AssertSqlSafe(insert.clone())).persistent(false);
-            insert.bind(written.as_str()).execute(&mut connection).await?;
-        }
-        // The table is another one each time, and so is the statement's plan.
+        assert_eq!(write(ids(), text, async |written| insert(&mut connection, kind, written).await).await?, 0);
         let select = sqlx::query_scalar("SELECT CAST(id AS text) FROM ids ORDER BY ids.id").persistent(false);
         let kept: Vec<String> = select.fetch_all(&mut connection).await?;
         let read: Vec<u64> = kept.iter().map(|kept| decode(kept, text)).collect::<Result<_, _>>()?;
@@ -54,15 +54,8 @@ async fn where_case_is_ignored_base_62_alone_collides() -> anyhow::Result<()> {
         (Text::Base32, " COLLATE no_case", 0),
     ] {
         make_table(&mut connection, &format!("text{collation}")).await?;
-        let mut found = 0;
-        for id in ids().chain(ALIKE_BUT_FOR_CASE) {
-            let written = encode(id, text)?;
-            let insert = sqlx::query("INSERT INTO ids VALUES ($1)").persistent(false);
-            match insert.bind(written.as_str()).execute(&mut connection).await {
-                Err(sqlx::Error::Database(error)) if error.is_unique_violation() => found += 1,
-                inserted => inserted.map(drop)?,
-            }
-        }
+        let all = ids().chain(ALIKE_BUT_FOR_CASE);
+        let found = write(all, text, async |written| insert(&mut connection, "text", written).await).await?;
         assert_eq!(found, refused, "{text:?} in text{collation}");
     }
     Ok(())

@@ -65,7 +65,8 @@ impl BoundFormats {
         }
         let snowflakes = snowflakes.map(|(name, is_configured)| async move {
             let format = formats.snowflakes.get(name).map(|shown| Arc::clone(shown.format()));
-            let checked = answered(START_MAX, name, compare_snowflake(store, name, format.as_deref())).await;
+            let comparing = compare_with(store, FormatOwner::Snowflake(name), format.as_deref());
+            let checked = answered(START_MAX, name, comparing).await;
             (name, format, if is_configured { unless_other(checked) } else { Ok(checked.is_ok()) })
         });
         let mut unanswered = HashMap::new();
@@ -92,7 +93,8 @@ impl BoundFormats {
         }
         let Some(format) = lock(&self.unanswered).get(name).cloned() else { return Ok(()) };
         let limit = if format.is_some() { OPEN_MAX } else { START_MAX };
-        let checked = answered(limit, name, compare_snowflake(store, name, format.as_deref())).await;
+        let comparing = compare_with(store, FormatOwner::Snowflake(name), format.as_deref());
+        let checked = answered(limit, name, comparing).await;
         let is_compared = match checked {
             Err(error) if format.is_some() => return Err(error),
             checked => unless_other(checked)?,
@@ -126,14 +128,7 @@ impl BoundFormats {
         tag: &str,
         format: Option<&Format>,
     ) -> Result<(), StoreError> {
-        let compare = async {
-            let owner = FormatOwner::Tag(tag);
-            match format {
-                Some(format) => check_format(store, owner, format).await?.bind(store, owner).await,
-                None => check_format(store, owner, &Format::default()).await.map(drop),
-            }
-        };
-        self.unless_known(tag, GivenTo::Bare, compare).await
+        self.unless_known(tag, GivenTo::Bare, compare_with(store, FormatOwner::Tag(tag), format)).await
     }
 
     /// Compares the shape of the format that a host shows the numbers of a tag in. The format that is configured is
@@ -151,9 +146,9 @@ impl BoundFormats {
         let compare = async {
             let owner = FormatOwner::Tag(tag);
             let bound = match format {
-                Some(format) => {
-                    check_format(store, owner, format).await?.bind(store, owner).await?;
-                    FormatPart::Shape.of(format)
+                Some(configured) => {
+                    compare_with(store, owner, format).await?;
+                    FormatPart::Shape.of(configured)
                 }
                 None => store.bind_format(owner, FormatPart::Shape, FormatBinding::Look).await?,
             };
@@ -220,9 +215,12 @@ fn unless_other(checked: Result<(), StoreError>) -> Result<bool, StoreError> {
     }
 }
 
-/// Compares the format of a snowflake, and binds it. Without one there is nothing to bind.
-async fn compare_snowflake(store: &dyn SegmentStore, name: &str, format: Option<&Format>) -> Result<(), StoreError> {
-    let owner = FormatOwner::Snowflake(name);
+/// Compares the format of a tag or a snowflake, and binds it. Without one there is nothing to bind.
+async fn compare_with(
+    store: &dyn SegmentStore,
+    owner: FormatOwner<'_>,
+    format: Option<&Format>,
+) -> Result<(), StoreError> {
     match format {
         Some(format) => check_format(store, owner, format).await?.bind(store, owner).await,
         None => check_format(store, owner, &Format::default()).await.map(drop),

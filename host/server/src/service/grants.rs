@@ -2,8 +2,8 @@
 //!
 //! A host that is granted something here makes ids of it by itself, so nothing of a format is applied: only the
 //! greatest id that a format can show bounds what is granted. A host that shows ids in a format binds it here, and says
-//! its shape with each request for numbers. Each answer names the store that granted, by which a host
-//! with several servers in its list knows that they have the same one.
+//! its shape with each request for numbers. Each answer names the store that granted, by which a host with several
+//! servers in its list knows that they have the same one.
 
 use unalike::storage::{
     FormatBinding, FormatOwner, FormatPart, GrantId, Lease, LeaseAcquire, LeaseExtend, Segment, StoreError,

@@ -13,26 +13,29 @@ use zookeeper_client::{Client, CreateMode, Error, Stat};
 use crate::connection::Deadline;
 use crate::error::{damaged, read_error, write_error};
 use crate::leaf::{Claims, claimant};
-use crate::nodes::{Namespace, decode, read_worker, read_worker_name, write_worker};
+use crate::nodes::{Namespace, StoreName, decode, read_worker, read_worker_name, write_worker};
 use crate::{Leaf, ZookeeperLeases};
 
 /// How often a request that lost a race against another client looks again. Each race that is lost is one that another
 /// request has won, and a request that lost one takes another way at random, so this many in a row are not chance.
-const RACES_MAX: u32 = 64;
+pub(crate) const RACES_MAX: u32 = 64;
 
 /// How many nodes are asked for at once.
-const BATCH: usize = 1_024;
+pub(crate) const BATCH: usize = 1_024;
 
 /// What a request sees before it decides: the store's clock, the namespace and what else it asked for, as they were
 /// when the clock was read or later.
 pub(crate) struct Look<T> {
     pub(crate) store_ms: u64,
+    /// That of the [store's name](StoreName::floor_ms).
+    pub(crate) floor_ms: u64,
     pub(crate) namespace: Option<Found>,
     pub(crate) also: Result<T, Error>,
 }
 
 /// A namespace as it was found.
 pub(crate) struct Found {
+    /// With a floor no lower than that of the store's name.
     pub(crate) bound: Namespace,
     /// Its node's version.
     pub(crate) version: i32,
@@ -79,7 +82,7 @@ impl ZookeeperLeases {
         let also = also();
         let store_ms = self.clock_ms(client, deadline, deadline.answer(clock).await).await?;
         self.steps.read(asked, store_ms);
-        let namespace = match deadline.answer(node).await {
+        let mut namespace = match deadline.answer(node).await {
             Ok((data, stat)) => {
                 let bound = Namespace::read(&path, &data, stat.czxid)?;
                 Some(Found { bound, version: stat.version, made_by: stat.czxid })
@@ -87,29 +90,53 @@ impl ZookeeperLeases {
             Err(Error::NoNode) => None,
             Err(error) => return Err(self.read_error("reading a namespace", error)),
         };
-        self.check_name(client, deadline, deadline.answer(name).await).await?;
-        Ok(Look { store_ms, namespace, also: deadline.answer(also).await })
+        let StoreName { floor_ms, .. } = self.check_name(client, deadline, deadline.answer(name).await).await?;
+        if let Some(Found { bound, .. }) = &mut namespace {
+            bound.binding.floor_ms = bound.binding.floor_ms.max(floor_ms);
+        }
+        Ok(Look { store_ms, floor_ms, namespace, also: deadline.answer(also).await })
     }
 
-    /// The store's name, by this answer to the question for it. It is made when somebody first asks.
+    /// The answer to a write that was just sent, where the store has the name that is known: whoever named it anew
+    /// before the write was done is noticed, since ZooKeeper answers the question for the name after the write.
     ///
     /// # Errors
-    /// [`StoreError::Refused`] where it is another one than before: another ensemble, or one that was emptied, knows
-    /// nothing of the leases that the one before has granted.
+    /// Those of the name. What was written stays so, and is used by nobody.
+    async fn answer_as_named<T>(
+        &self,
+        client: &Client,
+        deadline: Deadline<'_>,
+        write: impl Future<Output = Result<T, Error>>,
+    ) -> Result<Result<T, Error>, StoreError> {
+        let name = client.get_data(&self.paths.identity());
+        let written = deadline.answer(write).await;
+        if written.is_ok() {
+            self.check_name(client, deadline, deadline.answer(name).await).await?;
+        }
+        Ok(written)
+    }
+
+    /// The store's name, by this answer to the question for it. It is made when somebody first asks, also beside
+    /// namespaces: versions before this one leased workers in stores without a name.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`] where it is another one than before: another ensemble, or one that was emptied or put
+    /// back from a backup, knows nothing of the leases that the one before has granted.
     async fn check_name(
         &self,
         client: &Client,
         deadline: Deadline<'_>,
         mut answer: Result<(Vec<u8>, Stat), Error>,
-    ) -> Result<StoreIdentity, StoreError> {
+    ) -> Result<StoreName, StoreError> {
         let path = self.paths.identity();
         if matches!(answer, Err(Error::NoNode)) {
             if let Some(known) = self.name.get() {
                 return Err(self.another_store(*known, "a store without a name"));
             }
             self.make_nodes(client, deadline).await?;
-            let (options, name) = (self.connection.persistent(CreateMode::Persistent), StoreIdentity::random()?);
-            match deadline.answer(client.create(&path, name.to_string().as_bytes(), &options)).await {
+            let options = self.connection.persistent(CreateMode::Persistent);
+            let first = StoreName { name: StoreIdentity::random()?, floor_ms: 0 }.write();
+            match deadline.answer(client.create(&path, &first, &options)).await {
                 // Of two who come at once, one name stays.
                 Ok(_) | Err(Error::NodeExists) => {}
                 Err(error) => return Err(self.read_error("naming the store", error)),
@@ -117,23 +144,24 @@ impl ZookeeperLeases {
             answer = deadline.answer(client.get_data(&path)).await;
         }
         let (data, _) = answer.map_err(|error| self.read_error("reading the name of the store", error))?;
-        let name = std::str::from_utf8(&data).ok().and_then(|name| name.parse().ok());
-        let name = name.ok_or_else(|| damaged(&path, "it has no name of a store"))?;
-        let known = *self.name.get_or_init(|| name);
-        if name == known { Ok(name) } else { Err(self.another_store(known, &name.to_string())) }
+        let found = StoreName::read(&path, &data)?;
+        let known = *self.name.get_or_init(|| found.name);
+        if found.name == known { Ok(found) } else { Err(self.another_store(known, &found.name.to_string())) }
     }
 
     fn another_store(&self, known: StoreIdentity, found: &str) -> StoreError {
         StoreError::refused(format!(
             "the store at {} is another one than before ({found}, not {known}): it may lease a worker that the one before has \
-             leased to somebody else. Restore the ensemble of before, or stop all programs and start them again once its leases \
-             have ended (after the longest horizon)",
+             leased to somebody else. If it was put back from a backup, stop all programs, run `unalike store restored --lift 1` \
+             on it, and start them again; where that was run, restart this program. If it is another ensemble, or was emptied, \
+             bring the one of before back, or stop all programs and start them again once its leases have ended (after the \
+             longest horizon)",
             self.at()
         ))
     }
 
     /// The store's clock, by this answer to the write that reads it.
-    async fn clock_ms(
+    pub(crate) async fn clock_ms(
         &self,
         client: &Client,
         deadline: Deadline<'_>,
@@ -192,12 +220,12 @@ impl ZookeeperLeases {
             let (children, nodes) = (client.get_children(&path), self.leaf_nodes(&client));
             async move { Ok((children.await, nodes.await)) }
         });
-        let Look { store_ms, namespace: found, also } = look.await?;
+        let Look { store_ms, floor_ms, namespace: found, also } = look.await?;
         let clocks = Clocks { holder_ms: acquire.now_ms, store_ms };
         self.options.limits.check_clocks(clocks)?;
         let (children, nodes) = also.map_err(|error| self.read_error("reading the workers' names", error))?;
         let Some(found) = found else {
-            return self.bind(&client, acquire, clocks, self.claims(None, nodes)?.as_ref()).await;
+            return self.bind(&client, acquire, clocks, floor_ms, self.claims(None, nodes)?.as_ref()).await;
         };
         let bound = &found.bound;
         // First: of two reasons it is the one that says what to do.
@@ -275,10 +303,14 @@ impl ZookeeperLeases {
         client: &Client,
         acquire: &LeaseAcquire,
         clocks: Clocks,
+        floor_ms: u64,
         claims: Option<&Claims>,
     ) -> Result<Result<Lease, LostRace>, StoreError> {
         let binding = NamespaceBinding::new(acquire.layout, self.options.limits)?;
+        // Where the store was restored, the namespace may be one that it has forgotten.
+        let binding = NamespaceBinding { floor_ms, ..binding };
         // A request that is refused binds nothing.
+        binding.check_quarantine(&acquire.namespace, clocks.store_ms)?;
         binding.grant(0, clocks, acquire.horizon_ms)?;
         let leaf = self.begin_with_leaf(client, &acquire.namespace, acquire.layout, clocks.store_ms, claims).await?;
         let data = Namespace { binding, leaf }.write();
@@ -314,10 +346,11 @@ impl ZookeeperLeases {
         let data = write_worker(&record);
         let deadline = self.connection.deadline();
         let written = if let Some(version) = version {
-            deadline.answer(client.set_data(&path, &data, Some(version))).await
+            self.answer_as_named(client, deadline, client.set_data(&path, &data, Some(version))).await?
         } else {
             let options = self.connection.persistent(CreateMode::Persistent);
-            deadline.answer(client.create(&path, &data, &options)).await.map(|(stat, _)| stat)
+            let made = client.create(&path, &data, &options);
+            self.answer_as_named(client, deadline, made).await?.map(|(stat, _)| stat)
         };
         let stat = match written {
             Ok(stat) => stat,
@@ -353,7 +386,9 @@ impl ZookeeperLeases {
             return Err(lost());
         }
         let mut record = read_worker(&path, extend.worker, &data)?;
-        if record.lease.grant_id != extend.grant_id || record.is_final {
+        // One that began before the store was restored may be another's by now, whatever its holder kept of it.
+        let is_older = record.lease.not_before_ms < look.floor_ms;
+        if record.lease.grant_id != extend.grant_id || record.is_final || is_older {
             return Err(lost());
         }
         let known_ms = record.lease.valid_until_ms;
@@ -362,8 +397,9 @@ impl ZookeeperLeases {
             binding.check_horizon(&record.lease, look.store_ms)?;
             return Ok(Ok(record.lease));
         }
+        let deadline = self.connection.deadline();
         let written = client.set_data(&path, &write_worker(&record), Some(stat.version));
-        match self.connection.deadline().answer(written).await {
+        match self.answer_as_named(&client, deadline, written).await? {
             Ok(stat) => {
                 binding.check_horizon(&record.lease, modified_ms(&stat)?)?;
                 Ok(Ok(record.lease))
@@ -545,7 +581,7 @@ impl LeaseStore for ZookeeperLeases {
         let (sync, data) = (client.sync(&path), client.get_data(&path));
         deadline.answer(sync).await.map_err(|error| self.read_error("reading the name of the store", error))?;
         let answer = deadline.answer(data).await;
-        self.check_name(&client, deadline, answer).await.map(Some)
+        Ok(Some(self.check_name(&client, deadline, answer).await?.name))
     }
 
     async fn close(&self) {

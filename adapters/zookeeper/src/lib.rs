@@ -8,7 +8,8 @@
 //!
 //! ```text
 //! /unalike/clock                    its modification time is the store's clock: each request writes it first
-//! /unalike/identity                 the store's name: by another one, a program knows another ensemble, or an emptied one
+//! /unalike/identity                 the store's name: by another one, a program knows another ensemble, or an emptied
+//!                                   one; and the time from which workers are leased, where the store was restored
 //! /unalike/leases/NAMESPACE         the layout, the greatest horizon, the tree of Leaf's
 //! /unalike/leases/NAMESPACE/WORKER  the worker's newest lease
 //! ```
@@ -19,8 +20,8 @@
 //! worker.
 //!
 //! Do not let anybody remove a worker's node: a namespace where that was done is refused, since the lease may still
-//! run. An ensemble that was restored from a backup, or runs with `forceSync=no` and lost power, may have forgotten
-//! leases.
+//! run. An ensemble that was put back from a backup, or runs with `forceSync=no` and lost power, may have forgotten
+//! leases, and nothing in it tells: say it with [`ZookeeperLeases::restored`] before any program uses it.
 //!
 //! # Beside Leaf
 //!
@@ -52,6 +53,7 @@ mod error;
 mod leaf;
 mod leases;
 mod nodes;
+mod restored;
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
@@ -61,6 +63,7 @@ use unalike_storage::{ClockSteps, HostsUrl, LeaseLimits, StoreError, StoreIdenti
 
 use crate::connection::Connection;
 use crate::nodes::Paths;
+pub use crate::restored::Restored;
 
 const SCHEME: &str = "zookeeper";
 const PORT: u16 = 2_181;

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
-use unalike_storage::{GrantId, Lease, LeaseRecord, NamespaceBinding, StoreError, percent_decode};
+use unalike_storage::{GrantId, Lease, LeaseRecord, NamespaceBinding, StoreError, StoreIdentity, percent_decode};
 
 use crate::error::damaged;
 
@@ -65,6 +65,36 @@ pub(crate) fn encode(name: &str) -> String {
 pub(crate) fn decode(encoded: &str) -> Option<String> {
     let name = percent_decode(encoded)?;
     (encode(&name) == encoded).then_some(name)
+}
+
+/// What the node with the store's name holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StoreName {
+    pub(crate) name: StoreIdentity,
+    /// No lease of any namespace starts before this instant, in Unix milliseconds, and none that began before is
+    /// extended: the store was restored, and may have forgotten leases. 0 where it never was.
+    pub(crate) floor_ms: u64,
+}
+
+impl StoreName {
+    /// The name, and behind a space the floor, if there is one: a version that knows of none refuses it.
+    pub(crate) fn write(&self) -> Vec<u8> {
+        let Self { name, floor_ms } = self;
+        let text = if *floor_ms == 0 { name.to_string() } else { format!("{name} {floor_ms}") };
+        text.into_bytes()
+    }
+
+    /// # Errors
+    /// [`StoreError::Corrupt`].
+    pub(crate) fn read(path: &str, data: &[u8]) -> Result<Self, StoreError> {
+        let read = std::str::from_utf8(data).ok().and_then(|text| {
+            let (name, floor_ms) = text.split_once(' ').unwrap_or((text, "0"));
+            Some(Self { name: name.parse().ok()?, floor_ms: floor_ms.parse().ok()? })
+        });
+        // Nothing that this program would have written otherwise.
+        let read = read.filter(|read| read.write() == data);
+        read.ok_or_else(|| damaged(path, "it has no name of a store"))
+    }
 }
 
 /// A tree of Leaf's that a namespace takes its workers from.
@@ -243,6 +273,25 @@ mod tests {
             Lease { worker: 3, grant_id: GrantId(u128::MAX - 1), not_before_ms: 1 << 53, valid_until_ms: u64::MAX };
         let record = LeaseRecord { lease, holder: "\"\n".to_owned(), acquired_ms: (1 << 53) + 1, is_final: true };
         assert_eq!(read_worker("/n/3", 3, &write_worker(&record)).unwrap(), record);
+    }
+
+    #[test]
+    fn the_name_of_a_store_is_kept_with_its_floor() {
+        let name = StoreIdentity(0x5eed);
+        for floor_ms in [0, 1, u64::MAX] {
+            let named = StoreName { name, floor_ms };
+            assert_eq!(StoreName::read("/i", &named.write()).unwrap(), named);
+        }
+        // As versions wrote it that knew of no floor; they take nothing else for a name.
+        assert_eq!(StoreName { name, floor_ms: 0 }.write(), name.to_string().into_bytes());
+        for bad in
+            ["", " ", "5eed", "{name}x", "{name} ", "{name} 0", "{name} 07", "{name} +7", "{name} 7 ", "{name}  7"]
+        {
+            let bad = bad.replace("{name}", &name.to_string());
+            let read = StoreName::read("/i", bad.as_bytes());
+            assert!(matches!(read, Err(StoreError::Corrupt { .. })), "{bad:?}: {read:?}");
+        }
+        assert!(StoreName::read("/i", &[0xff; 32]).is_err());
     }
 
     #[test]

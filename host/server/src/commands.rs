@@ -24,6 +24,7 @@ mod tokens;
 
 use anyhow::Context;
 use tokio::runtime::{Builder, Runtime};
+use unalike_stores::StoreUrl;
 
 use crate::commands::arguments::{Arguments, Command, ConfigCommand, StoreCommand, StripesCommand, TokensCommand};
 use crate::config::Config;
@@ -71,13 +72,13 @@ pub(crate) fn run(arguments: Arguments) -> anyhow::Result<()> {
             runtime(&mut Builder::new_current_thread())?.block_on(store::rebind(&config, &from))
         }
         Command::Store(StoreCommand::Adopt { lift, yes, replication_ended }) => {
-            let config = configure_command(common)?;
-            let adopt = store::adopt(&config, (lift, yes), replication_ended, false);
+            let (config, leases) = configure_adoption(common)?;
+            let adopt = store::adopt(&config, leases.as_ref(), (lift, yes), replication_ended, false);
             runtime(&mut Builder::new_current_thread())?.block_on(adopt)
         }
         Command::Store(StoreCommand::Restored { lift, yes, replication_ended }) => {
-            let config = configure_command(common)?;
-            let restored = store::adopt(&config, (lift, yes), replication_ended, true);
+            let (config, leases) = configure_adoption(common)?;
+            let restored = store::adopt(&config, leases.as_ref(), (lift, yes), replication_ended, true);
             runtime(&mut Builder::new_current_thread())?.block_on(restored)
         }
         Command::Stripes(StripesCommand::Resize { to, floor, yes }) => {
@@ -127,6 +128,18 @@ fn configure_command(common: &CommonArguments) -> anyhow::Result<Config> {
     log::start(config.log.as_deref().unwrap_or(LOGGED_BY_COMMANDS), config.log_format)?;
     warn_of_variables();
     Ok(config)
+}
+
+/// The same for what is said of one store (--store), with that store where it keeps leases only: every other command
+/// refuses such a store there.
+fn configure_adoption(common: &CommonArguments) -> anyhow::Result<(Config, Option<StoreUrl>)> {
+    let Some([text]) = common.store.as_deref() else { return Ok((configure_command(common)?, None)) };
+    let url = StoreUrl::new(text.as_str());
+    if !url.keeps_only_leases() {
+        return Ok((configure_command(common)?, None));
+    }
+    let common = CommonArguments { store: None, leases: Some(text.clone()), ..common.clone() };
+    Ok((configure_command(&common)?, Some(url)))
 }
 
 /// A variable with a slip in its name would be a setting that is not in force.

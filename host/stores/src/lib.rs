@@ -135,6 +135,11 @@ impl StoreUrl {
         Err(PlaceError::new(what))
     }
 
+    /// Whether its store keeps leases and no sequences.
+    pub fn keeps_only_leases(&self) -> bool {
+        self.backend().is_some_and(|backend| !backend.has_sequences())
+    }
+
     /// Whether it names a file of this machine.
     pub fn is_file(&self) -> bool {
         self.backend().is_some_and(|backend| backend.is_file())

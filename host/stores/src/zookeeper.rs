@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use unalike_storage::{Layout, LeaseStore, StoreError};
 use unalike_zookeeper::{ZookeeperLeases, ZookeeperOptions};
 
-use crate::backend::{Backend, OpenStore, Opening, Place};
+use crate::backend::{Adopted, Adoption, Backend, OpenStore, Opening, Place};
 use crate::error::{Because as _, PlaceError};
 use crate::url::StoreUrl;
 
@@ -63,5 +63,14 @@ impl Place for ZookeeperOptions {
 
     fn layout(&self) -> Option<Layout> {
         self.leaf.is_some().then_some(Layout::LEAF)
+    }
+
+    async fn adopt(&self, url: &StoreUrl, adoption: &Adoption) -> Result<Adopted, PlaceError> {
+        // Another ensemble may lack leases as one that was put back does. There is no tag to lift.
+        let mut options = self.clone();
+        options.limits = adoption.limits;
+        let restored = ZookeeperLeases::restored(options).await;
+        let restored = restored.because(|| format!("the store {url} was not named anew"))?;
+        Ok(Adopted { tags: 0, leases_from_ms: restored.leases_from_ms, follows_itself: false })
     }
 }

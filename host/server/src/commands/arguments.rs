@@ -501,8 +501,9 @@ pub(crate) enum StoreCommand {
     ///
     /// Such data lack what was granted since. This lifts every tag by COUNT, and has each tag or sub-key that the
     /// backup lacks begin COUNT above its start. No lease begins before all earlier ones have ended. Run it before any
-    /// program uses the store, with the URL of the store itself: behind Redis that is the durable one, and Redis itself
-    /// where there is none (--backing none). It can be run again if it is interrupted; each run lifts once more.
+    /// program uses the store, with the URL of the store itself (--store): behind Redis that is the durable one, and
+    /// Redis itself where there is none (--backing none). ZooKeeper is named there too; it keeps leases only, so COUNT
+    /// lifts nothing. It can be run again if it is interrupted; each run lifts once more.
     Restored {
         /// By how many numbers each tag is lifted: more than the watermark of any one tag moved since the backup
         /// (raises and earlier lifts count), and more than the greatest number of a tag that the backup lacks

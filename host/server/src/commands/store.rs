@@ -11,9 +11,10 @@ use crate::service::stores::open_one;
 use crate::service::tags::RAISE_MAX;
 use crate::words::rfc3339;
 
-/// `unalike store adopt` and `unalike store restored`
+/// `unalike store adopt` and `unalike store restored`, of the store, or of this one that keeps leases only
 pub(crate) async fn adopt(
     config: &Config,
+    leases: Option<&StoreUrl>,
     (lift, is_confirmed): (u64, bool),
     replication_ended: bool,
     is_restored: bool,
@@ -22,10 +23,10 @@ pub(crate) async fn adopt(
         is_confirmed || lift <= RAISE_MAX,
         "--lift {lift} takes so many numbers from every tag, for good: more than {RAISE_MAX} must be confirmed, with --yes"
     );
-    let Some(url) = config.store.only() else {
+    let Some(url) = leases.or_else(|| config.store.only()) else {
         bail!("this is said of one store at a time: name only that one, not all of {} (--store)", config.store);
     };
-    let place = url.place()?;
+    let place = if leases.is_some() { url.lease_place()? } else { url.place()? };
     let address = place.address();
     let limits = config.lease_limits();
     let is_alone = config.backing.as_ref().is_some_and(StoreUrl::is_nothing);
@@ -33,7 +34,7 @@ pub(crate) async fn adopt(
     let (tags, from) = (adopted.tags, rfc3339(adopted.leases_from_ms));
     // Only databases have tables of others.
     let others = match url.scheme() {
-        Some("etcd" | "sqlite") => "",
+        Some("etcd" | "sqlite" | "zookeeper") => "",
         _ if url.is_volatile() => "",
         _ => {
             "if the database has tables of other dialects too, adopt it with the URL of each (`unalike store adopt`); then "
@@ -51,13 +52,19 @@ pub(crate) async fn adopt(
         true => ("it continues with the restored data", "the lost data", "start the programs that use it"),
         false => ("the server is adopted", "the server before", "restart the programs that used the server before"),
     };
-    let mut text = format!(
-        "{address}: {done}\n\
-         tags: {tags}, each lifted by {lift} numbers\n\
-         tags and sub-keys that are not here: each begins that far above its start, since {before} may have had it\n\
-         snowflakes: {snowflakes}, when all leases of {before} have ended\n\
-         next: {others}{programs}\n"
-    );
+    let mut text = format!("{address}: {done}\n");
+    if leases.is_none() {
+        writeln!(
+            text,
+            "tags: {tags}, each lifted by {lift} numbers\n\
+             tags and sub-keys that are not here: each begins that far above its start, since {before} may have had it"
+        )?;
+    }
+    writeln!(
+        text,
+        "snowflakes: {snowflakes}, when all leases of {before} have ended\n\
+         next: {others}{programs}"
+    )?;
     if adopted.follows_itself {
         text.push_str(
             "mind: its own changes came back to it from a replica. It is refused again with the next that does, so it must \

@@ -21,6 +21,7 @@
 //! Tested on MariaDB 10.11, alone and in a Galera cluster. The statements are those that MySQL 8.0.16 takes too; MySQL
 //! before that ignores the `CHECK`s, which keep programs that know no stripes out of them.
 
+mod beside;
 mod database;
 mod dialects;
 mod error;
@@ -49,6 +50,7 @@ use unalike_storage::{
 };
 use url::Url;
 
+use crate::beside::Beside;
 use crate::database::Database;
 pub use crate::dialects::batch::BatchTag;
 use crate::dialects::batch::Batches;
@@ -378,11 +380,16 @@ impl Dialect {
     }
 
     /// The statements that create its tables, `unalike_store` among them, for those who do not let programs do it.
+    ///
+    /// Beside tables of another system, `unalike_tag` keeps the formats of tags. Who shows no tag in a format can do
+    /// without it.
     #[must_use]
     pub fn ddl(&self) -> Vec<String> {
         let mut statements = [schema::STORE_TABLE, identity::DDL].map(|statement| statement.trim().to_owned()).to_vec();
+        // Beside tables of another system, for formats.
+        statements.extend(segments::ddl());
         statements.extend(match self {
-            Self::Unalike => segments::ddl(),
+            Self::Unalike => Vec::new(),
             Self::Leaf => leaf::SQL.statements(),
             Self::Tinyid => tinyid::ddl(),
             Self::Cosid => cosid::SQL.statements(),
@@ -400,8 +407,9 @@ impl Dialect {
     pub fn privileges(&self) -> Vec<(String, &'static str)> {
         let mut tables =
             vec![("unalike_store".to_owned(), "SELECT, INSERT, UPDATE"), (identity::NAME.to_owned(), "SELECT, INSERT")];
+        tables.extend(segments::privileges());
         tables.extend(match self {
-            Self::Unalike => segments::privileges(),
+            Self::Unalike => Vec::new(),
             Self::Leaf => leaf::SQL.privileges(),
             Self::Tinyid => tinyid::privileges(),
             Self::Cosid => cosid::SQL.privileges(),
@@ -470,6 +478,10 @@ impl MysqlStore {
             Dialect::Batch => batches.insert(batch::open(&database, &options).await?).clone(),
             Dialect::SlowOrdered => slow_ordered::open(&database, &options).await?,
             Dialect::Ticket => ticket::open(&database, &options).await?,
+        };
+        let segments: Arc<dyn DialectStore> = match &options.dialect {
+            Dialect::Unalike => segments,
+            _ => Arc::new(Beside::new(segments, &database, schema, &options)),
         };
         Ok(Self { database, options, segments, batches })
     }

@@ -233,10 +233,19 @@ pub(crate) async fn open(
     schema: Schema,
     options: &MysqlOptions,
 ) -> Result<Arc<dyn DialectStore>, StoreError> {
-    tables::open(database, options, &[SHAPE]).await?;
-    let creation = options.creation;
-    let (schema, era) = (Mutex::new(schema), database.era());
-    Ok(Arc::new(OwnTables { database: database.clone(), creation, schema, joined: None, era }))
+    Ok(Arc::new(OwnTables::open(database, schema, options).await?))
+}
+
+/// The same for what the product keeps for itself beside tables of another system: as whichever stripe the store is.
+pub(crate) async fn open_beside(
+    database: &Database,
+    schema: Schema,
+    options: &MysqlOptions,
+) -> Result<Arc<dyn DialectStore>, StoreError> {
+    let rows = OwnTables::open(database, schema, options).await?;
+    // Who only looks changes nothing, and may find no record of a stripe.
+    let joined = if options.only_looks { None } else { rows.stripe().await? };
+    Ok(Arc::new(OwnTables { joined, ..rows }))
 }
 
 /// Lifts every tag, and the floor of new names, by so many numbers, or to the end, and the time that the product keeps
@@ -352,6 +361,14 @@ fn propose_version() -> u64 {
 }
 
 impl OwnTables {
+    /// As a store that stands alone.
+    async fn open(database: &Database, schema: Schema, options: &MysqlOptions) -> Result<Self, StoreError> {
+        tables::open(database, options, &[SHAPE]).await?;
+        let creation = options.creation;
+        let (schema, era) = (Mutex::new(schema), database.era());
+        Ok(Self { database: database.clone(), creation, schema, joined: None, era })
+    }
+
     fn schema(&self) -> MutexGuard<'_, Schema> {
         self.schema.lock().unwrap_or_else(PoisonError::into_inner)
     }

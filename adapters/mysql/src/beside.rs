@@ -1,0 +1,108 @@
+//! What the ids of tags look like, where the tags are in tables of another system.
+//!
+//! Those tables have no place for a format. It is kept beside them in `unalike_tag`, in the very rows and by the very
+//! statements that keep it for unalike's own tags. That table is made when the first format is bound: whoever shows
+//! none needs neither the table nor a privilege on it.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock};
+
+use async_trait::async_trait;
+use unalike_storage::{
+    FormatBinding, FormatOwner, FormatPart, JoinedStripe, NotBegun, SegmentLayer, SegmentStore, StoreError, Stripe,
+};
+
+use crate::database::Database;
+use crate::schema::Schema;
+use crate::{DialectStore, MysqlOptions, leases, segments};
+
+/// Tags in tables of another system, with their formats.
+pub(crate) struct Beside {
+    tags: Arc<dyn SegmentStore>,
+    formats: Arc<Formats>,
+}
+
+impl Beside {
+    pub(crate) fn new(
+        tags: Arc<dyn DialectStore>,
+        database: &Database,
+        schema: Schema,
+        options: &MysqlOptions,
+    ) -> Self {
+        let (database, options) = (database.clone(), options.clone());
+        Self { tags, formats: Arc::new(Formats { database, schema, options, rows: OnceLock::new() }) }
+    }
+}
+
+impl fmt::Debug for Beside {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Beside").field("formats", &self.formats).finish_non_exhaustive()
+    }
+}
+
+/// The formats in one database.
+#[derive(Debug)]
+struct Formats {
+    database: Database,
+    schema: Schema,
+    options: MysqlOptions,
+    /// `unalike_tag`, once it was found usable.
+    rows: OnceLock<Arc<dyn DialectStore>>,
+}
+
+impl Formats {
+    /// The rows for this request. None for one that only looks, where there is no table, or none that this user may
+    /// look into.
+    ///
+    /// # Errors
+    /// [`StoreError::Refused`] where the table is missing and must not be created, or cannot be used.
+    async fn rows(&self, binding: FormatBinding) -> Result<Option<Arc<dyn DialectStore>>, StoreError> {
+        if let Some(rows) = self.rows.get() {
+            return Ok(Some(Arc::clone(rows)));
+        }
+        if binding == FormatBinding::Look {
+            let has_tags = self.database.rows("looking for formats", sqlx::query(leases::HAS_TAGS)).await?;
+            if has_tags.is_empty() {
+                return Ok(None);
+            }
+        }
+        let opened = segments::open_beside(&self.database, self.schema, &self.options).await;
+        let rows = opened.map_err(|error| match error {
+            // The store itself has begun.
+            StoreError::Refused { what, source } => StoreError::Refused {
+                what: format!("formats are kept in the table unalike_tag: {what}"),
+                source: source.filter(|source| !source.is::<NotBegun>()),
+            },
+            error => error,
+        })?;
+        Ok(Some(Arc::clone(self.rows.get_or_init(|| rows))))
+    }
+}
+
+#[async_trait]
+impl SegmentLayer for Beside {
+    fn below(&self) -> Option<&dyn SegmentStore> {
+        Some(&*self.tags)
+    }
+
+    fn keeps_formats(&self) -> bool {
+        true
+    }
+
+    async fn bind_format(
+        &self,
+        owner: FormatOwner<'_>,
+        part: FormatPart,
+        binding: FormatBinding,
+    ) -> Result<Option<u64>, StoreError> {
+        match self.formats.rows(binding).await? {
+            Some(rows) => rows.bind_format(owner, part, binding).await,
+            None => Ok(None),
+        }
+    }
+
+    async fn join_stripe(&self, stripe: &Stripe) -> Result<JoinedStripe, StoreError> {
+        let joined = self.tags.join_stripe(stripe).await?;
+        Ok(joined.behind(|tags| Self { tags, formats: Arc::clone(&self.formats) }))
+    }
+}

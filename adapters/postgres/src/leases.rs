@@ -269,9 +269,8 @@ impl LeaseRows for LeaseTables {
     }
 
     async fn has_granted_time(&self, LeaseTurn { turn, .. }: &mut LeaseTurn, tag: &str) -> Result<bool, StoreError> {
-        const HAS_TAGS: &str = "SELECT 1 WHERE has_table_privilege(to_regclass('unalike_tag'), 'SELECT')";
         const GRANTED_TIME: &str = "SELECT 1 FROM unalike_tag WHERE tag = $1";
-        let has_tags = !turn.rows(sqlx::query(HAS_TAGS)).await?.is_empty();
+        let has_tags = !turn.rows(sqlx::query(schema::HAS_TAGS)).await?.is_empty();
         Ok(has_tags && !turn.rows(sqlx::query(GRANTED_TIME).bind(tag.to_owned())).await?.is_empty())
     }
 

@@ -318,6 +318,7 @@ impl Dialect {
         }
     }
 
+    /// The tables that it cannot do without.
     fn tables(self) -> &'static [schema::Shape] {
         match self {
             Self::Unalike => &[STORE, TAG],
@@ -326,9 +327,11 @@ impl Dialect {
     }
 
     /// The statements that create its tables, `unalike_store` among them, for those who do not let programs do it.
+    ///
+    /// Beside sequences, `unalike_tag` keeps their formats. Who shows no sequence in a format can do without it.
     #[must_use]
     pub fn ddl(&self) -> Vec<String> {
-        schema::ddl(self.tables())
+        schema::ddl(&[STORE, TAG])
     }
 
     /// Tables, and the least privileges on each, once the tables exist. Sequences are in `schema`, by default in
@@ -341,7 +344,7 @@ impl Dialect {
     /// ```
     #[must_use]
     pub fn privileges(&self, schema: Option<&str>) -> Vec<(String, &'static str)> {
-        let mut privileges = schema::privileges(self.tables());
+        let mut privileges = schema::privileges(&[STORE, TAG]);
         if let Self::Sequence { .. } = self {
             let schema =
                 schema.map_or_else(|| "public".to_owned(), |name| format!("\"{}\"", name.replace('"', "\"\"")));
@@ -385,7 +388,7 @@ impl PostgresStore {
             Dialect::Unalike => {
                 Arc::new(OwnTables { database: database.clone(), creation: options.creation, joined: None })
             }
-            Dialect::Sequence { optimizer } => Arc::new(Sequences::new(database.clone(), optimizer)),
+            Dialect::Sequence { optimizer } => Arc::new(Sequences::new(database.clone(), optimizer, options.clone())),
         };
         Ok(Self { database, options, segments })
     }
@@ -489,7 +492,7 @@ impl PostgresStore {
         let kept_ms = leases::longest_horizon_ms(&database).await?.saturating_add(KEPT_LEAD_MS);
         if let Dialect::Sequence { optimizer } = options.dialect {
             // Before the server is recorded: until then nobody is granted anything here.
-            Sequences::new(database.clone(), optimizer).draw_from_all(lift).await?;
+            Sequences::new(database.clone(), optimizer, options.clone()).draw_from_all(lift).await?;
         }
         let mut turn = database.begin_long("adopting the server").await?;
         schema::lock_tables(&mut turn, &database).await?;
@@ -508,7 +511,9 @@ impl PostgresStore {
         turn.commit().await?;
         let lifted = match options.dialect {
             Dialect::Unalike => lifted,
-            Dialect::Sequence { optimizer } => Sequences::new(database.clone(), optimizer).count().await?,
+            Dialect::Sequence { optimizer } => {
+                Sequences::new(database.clone(), optimizer, options.clone()).count().await?
+            }
         };
         tracing::info!(database = database.at(), from = %before, to = %record, lift, lifted, leases_from_ms, "adopted the server");
         database.close().await;

@@ -67,6 +67,9 @@ pub(crate) const LEASE: Shape = Shape {
     ],
 };
 
+/// Whether there is a table of tags of unalike's own that this user may look into.
+pub(crate) const HAS_TAGS: &str = "SELECT 1 WHERE has_table_privilege(to_regclass('unalike_tag'), 'SELECT')";
+
 /// The statements that create these tables.
 pub(crate) fn ddl(shapes: &[Shape]) -> Vec<String> {
     shapes.iter().flat_map(|shape| shape.ddl).map(|statement| statement.trim().to_owned()).collect()

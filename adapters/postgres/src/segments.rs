@@ -41,7 +41,7 @@ const FIND: &str = "SELECT * FROM unalike_tag WHERE tag = $1";
 const FIND_LOCKED: &str = "SELECT * FROM unalike_tag WHERE tag = $1 FOR UPDATE";
 const LOCK_STORE: &str = "SELECT stripe_set, stripe_index, stripe_count FROM unalike_store WHERE part = $1 FOR UPDATE";
 
-/// Segments in `unalike_tag`.
+/// Segments in `unalike_tag`; and the formats of sequences, in that part of the store.
 #[derive(Clone, Debug)]
 pub(crate) struct OwnTables {
     pub(crate) database: Database,
@@ -143,7 +143,8 @@ impl OwnTables {
         let record = self.database.record()?;
         let recorded = recorded_text(turn, &self.database, record).await?;
         let count = turn.fenced(COUNT).bind(signed(tags)).bind(if tags == 0 { i64::MAX } else { signed(tags_max) });
-        let counted = turn.write(count.bind(set_bytes(self.joined.as_ref())).bind(recorded)).await?;
+        let count = count.bind(set_bytes(self.joined.as_ref())).bind(recorded).bind(self.database.part());
+        let counted = turn.write(count).await?;
         Ok((!counted.is_empty()).then_some(()))
     }
 

@@ -11,19 +11,27 @@
 //!
 //! **Parameters.** They are read behind the values: from the first draw on, the transaction holds a lock that
 //! `ALTER SEQUENCE` waits for.
+//!
+//! **Formats.** A sequence has no place for what its ids look like. That is kept in `unalike_tag`, as it is for
+//! unalike's own tags. The table is made when the first format is bound: whoever shows none needs neither the table nor
+//! a privilege on it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 use unalike_storage::{
-    ID_MAX, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, StoreIdentity, TagOptions, TagRecord,
-    TailRelease, split_tag, validate_allocate, validate_raise, validate_tag,
+    FormatBinding, FormatOwner, FormatPart, ID_MAX, NotBegun, RefillPolicy, Segment, SegmentStore, StepPolicy,
+    StoreError, StoreIdentity, TagOptions, TagRecord, TailRelease, split_tag, validate_allocate, validate_raise,
+    validate_tag,
 };
 
-use crate::Optimizer;
 use crate::database::{Database, number, signed};
 use crate::error::{SEQUENCE_ENDS, damaged, read_error};
-use crate::schema;
+use crate::schema::{self, TAG};
+use crate::segments::OwnTables;
+use crate::{Optimizer, PostgresOptions};
 
 /// So many values are drawn for one grant, at most.
 const DRAWN_MAX: u64 = 1_000;
@@ -43,6 +51,9 @@ const LIST: &str = include_str!("sql/sequences.sql");
 pub(crate) struct Sequences {
     database: Database,
     optimizer: Optimizer,
+    options: PostgresOptions,
+    /// The table of formats was found usable, by this user.
+    has_formats: AtomicBool,
 }
 
 /// A sequence as the server describes it.
@@ -80,8 +91,30 @@ impl Found {
 }
 
 impl Sequences {
-    pub(crate) fn new(database: Database, optimizer: Optimizer) -> Self {
-        Self { database, optimizer }
+    pub(crate) fn new(database: Database, optimizer: Optimizer, options: PostgresOptions) -> Self {
+        Self { database, optimizer, options, has_formats: AtomicBool::new(false) }
+    }
+
+    /// The table of formats for this request. None for one that only looks, where there is no table, or none that this
+    /// user may look into.
+    async fn formats(&self, binding: FormatBinding) -> Result<Option<OwnTables>, StoreError> {
+        if !self.has_formats.load(Ordering::Relaxed) {
+            let has_tags = self.database.rows("looking for formats", sqlx::query(schema::HAS_TAGS)).await?;
+            if has_tags.is_empty() && binding == FormatBinding::Look {
+                return Ok(None);
+            }
+            let opened = schema::open_tables(&self.database, &self.options, &[TAG]).await;
+            opened.map_err(|error| match error {
+                // The store itself has begun.
+                StoreError::Refused { what, source } => StoreError::Refused {
+                    what: format!("formats are kept in the table unalike_tag: {what}"),
+                    source: source.filter(|source| !source.is::<NotBegun>()),
+                },
+                error => error,
+            })?;
+            self.has_formats.store(!has_tags.is_empty(), Ordering::Relaxed);
+        }
+        Ok(Some(OwnTables { database: self.database.clone(), creation: self.options.creation, joined: None }))
     }
 
     async fn find(&self, tag: &str) -> Result<Option<Found>, StoreError> {
@@ -370,6 +403,22 @@ impl SegmentStore for Sequences {
     async fn beyond_record(&self, tag: &str) -> Result<Option<String>, StoreError> {
         let found = self.find(tag).await?;
         Ok(found.and_then(|found| found.check(self.database.at()).err()).map(|refused| refused.to_string()))
+    }
+
+    fn keeps_formats(&self) -> bool {
+        true
+    }
+
+    async fn bind_format(
+        &self,
+        owner: FormatOwner<'_>,
+        part: FormatPart,
+        binding: FormatBinding,
+    ) -> Result<Option<u64>, StoreError> {
+        match self.formats(binding).await? {
+            Some(formats) => formats.bind_format(owner, part, binding).await,
+            None => Ok(None),
+        }
     }
 
     async fn identity(&self) -> Result<Option<StoreIdentity>, StoreError> {

@@ -155,8 +155,8 @@ struct unalike_error *unalike_snowflake_open(const struct unalike_ids *ids,
  * Opens the ids of a tag or, unless `sub` is `NULL`, of its sub-key, as a format shows them. `format` is a JSON object
  * with some of `template`, `utc_offset`, `restart`, `bits`, `gene_bits`, `keys` and `key_id_bits`; `options` is as in
  * `unalike_sequence_open`. The store binds the format to the tag, and another one is refused; nothing is compared if
- * the store has tables or keys of another system. Texts are unique within one sub-key: where texts of several meet,
- * give each its own tag, with its own prefix in the template.
+ * the store is CosId's counters in Redis. Texts are unique within one sub-key: where texts of several meet, give
+ * each its own tag, with its own prefix in the template.
  *
  * # Safety
  * `ids` is open, the texts end with a NUL, and `formatted` may be written to.

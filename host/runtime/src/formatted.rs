@@ -197,8 +197,8 @@ impl Ids {
     /// go. [`rebind_format`](unalike_storage::rebind_format) binds another format, for those who know what can repeat:
     /// the first keys repeat nothing once all programs without them have ended.
     ///
-    /// Nothing is compared in stores that keep tags in tables or keys of other systems. Bare
-    /// [sequences](Ids::sequence) of the tag compare nothing; servers compare before they grant numbers to others.
+    /// Nothing is compared in CosId's counters in Redis, which keep no formats. Bare [sequences](Ids::sequence) of the
+    /// tag compare nothing; servers compare before they grant numbers to others.
     ///
     /// # Errors
     /// As [`Ids::sequence_of`]; the sub-key and the period count together.

@@ -394,8 +394,8 @@ class Ids:
         If the ids of one tag are shown in two formats, or if its template, restart, widths or a secret change, two ids
         could be shown alike. So the format is bound to the tag in the store at its first use. Another one is refused,
         in this program and in every other. Keys are bound one by one: one with a number of its own may come or go.
-        Nothing is compared in stores that keep tags in tables or keys of other systems, and in a store of your own
-        without ``bind_format``. Bare sequences of the tag compare nothing, except on a server.
+        Nothing is compared in CosId's counters in Redis, and in a store of your own without ``bind_format``. Bare
+        sequences of the tag compare nothing, except on a server.
 
         Other parameters are those of :meth:`sequence`.
 

@@ -155,7 +155,7 @@ async fn compare(
     // Once it was asked: before, it may not be open.
     ensure!(
         store.keeps_formats(),
-        "nothing is compared: --store keeps no formats, since it has tables or keys of another system"
+        "nothing is compared: --store keeps no formats, since it has keys of another system"
     );
     let differing: Vec<&FormatLook> = looks.iter().filter(|look| look.differs()).collect();
     if looks.iter().all(|look| look.bound.is_none()) {

@@ -1,5 +1,5 @@
 //! The tables of Leaf, tinyid, CosId and others, used in place on a real MariaDB: the ranges that each counts by, its
-//! own statements beside ours, tables and rows that cannot be used, and the end of a tag.
+//! own statements beside ours, tables and rows that cannot be used, the end of a tag, and the format of its ids.
 
 #![expect(clippy::expect_used, reason = "a fixture that cannot do its work fails its test")]
 
@@ -11,11 +11,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use sqlx::{Connection as _, Executor as _, MySqlConnection, Row as _};
+use unalike_core::{Format, FormatKey, FormatOptions};
 use unalike_mysql::{Dialect, MysqlOptions, MysqlStore};
 use unalike_storage::contract::{Fixture, SegmentFixture, segment_checks as check};
 use unalike_storage::{
-    AdaptiveStep, ID_MAX, Mode, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError, Stripe, StripeNumbers,
-    TagCreation, TagOptions, TagRecord, sub_tag,
+    AdaptiveStep, FormatBinding, FormatOwner, FormatPart, ID_MAX, Mode, RefillPolicy, Segment, SegmentStore,
+    StepPolicy, StoreError, Stripe, StripeNumbers, TagCreation, TagOptions, TagRecord, check_format, sub_tag,
 };
 use unalike_tests::mariadb::MariaDb;
 use unalike_tests::outages::Database as _;
@@ -1029,12 +1030,126 @@ async fn a_user_with_the_least_privileges_does_everything() {
         let TagOptions { step, refill, .. } = record.options;
         assert_eq!(store.change_tag("other", step, refill).await.unwrap(), record);
         assert_eq!(store.tags(None, 10).await.unwrap().len(), 2);
+        let first = FormatBinding::First(7);
+        let bound = store.bind_format(FormatOwner::Tag("order"), FormatPart::Shape, first).await.unwrap();
+        assert_eq!(bound, Some(7), "{case:?}");
         store.allocate("order", u64::MAX, 0).await.unwrap();
         store.retire_tag("other").await.unwrap();
         if case.table == "tiny_id_info" {
             assert_eq!(store.stripe().await.unwrap(), None);
         }
     }
+}
+
+/// The tag of these tests in a template, under a key with this secret.
+fn format_with(secret: u128) -> Format {
+    let keys = [FormatKey { id: 1, secret }];
+    let options = FormatOptions {
+        template: "ORD-{id}",
+        bits: 24,
+        key_id_bits: 1,
+        keys: &keys,
+        context: "order",
+        ..FormatOptions::default()
+    };
+    Format::new(&options).expect("the format can be shown")
+}
+
+/// Another secret is refused, and the same goes on.
+async fn shows_order_as_before(store: &MysqlStore, case: Case) {
+    let owner = FormatOwner::Tag("order");
+    let refused = check_format(store, owner, &format_with(8)).await;
+    assert!(matches!(refused, Err(StoreError::FormatBound { .. })), "{case:?}: {refused:?}");
+    let unbound = check_format(store, owner, &format_with(7)).await.expect("it is the format that is bound");
+    assert!(unbound.is_empty(), "{case:?}: all of it is bound");
+}
+
+/// No such table has a place for what ids look like. Unalike's own beside it has.
+#[tokio::test]
+async fn a_tag_of_any_table_is_shown_in_one_format() {
+    let owner = FormatOwner::Tag("order");
+    for case in CASES.into_iter().chain([BATCH, SLOW_ORDERED, TICKET]) {
+        let place = Place::new(case);
+        let (first, second) = (place.store().await, place.store().await);
+        if !case.row.is_empty() {
+            place.sql(case.row);
+        }
+        let before = first.allocate("order", 10, 0).await.unwrap();
+        let look = second.bind_format(owner, FormatPart::Shape, FormatBinding::Look).await.unwrap();
+        assert_eq!((look, place.sql("SHOW TABLES LIKE 'unalike_tag'").as_str()), (None, ""), "{case:?}: bare numbers");
+
+        check_format(&first, owner, &format_with(7)).await.unwrap().bind(&first, owner).await.unwrap();
+        for client in [&first, &second, &place.store().await] {
+            shows_order_as_before(client, case).await;
+        }
+        let names: Vec<String> = second.tags(None, 100).await.unwrap().into_iter().map(|record| record.tag).collect();
+        assert_eq!(names, ["order"], "{case:?}: what is kept is nobody's tag");
+        // The old system counts on, and so does this one.
+        if matches!(case.table, "leaf_alloc" | "tiny_id_info" | "cosid" | "t_sequence") {
+            let (start, ..) = place.old().await.take().await.unwrap().unwrap();
+            assert!(start >= before.end, "{case:?}");
+        }
+        assert!(second.allocate("order", 10, 0).await.unwrap().start >= before.end, "{case:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_format_beside_a_table_stays_where_its_tags_are_lifted() {
+    let place = Place::with_row(LEAF).await;
+    let (store, owner) = (place.store().await, FormatOwner::Tag("order"));
+    let before = store.allocate("order", 10, 0).await.unwrap();
+    check_format(&store, owner, &format_with(7)).await.unwrap().bind(&store, owner).await.unwrap();
+    store.close().await;
+    let options = MysqlOptions::from_url(&place.url()).unwrap();
+    assert_eq!(MysqlStore::restored(options, 100).await.unwrap().tags, 1);
+    let store = place.store().await;
+    shows_order_as_before(&store, LEAF).await;
+    assert!(store.allocate("order", 10, 0).await.unwrap().start >= before.end + 100);
+    // Others are bound as before, too.
+    let other = FormatOwner::Tag("other");
+    let bound = store.bind_format(other, FormatPart::Shape, FormatBinding::First(9)).await.unwrap();
+    assert_eq!(bound, Some(9));
+}
+
+/// The privileges are those that such a dialect needed before it kept formats.
+#[tokio::test]
+async fn who_has_no_place_for_formats_is_refused_formats_alone() {
+    let server = MariaDb::shared().unwrap();
+    let place = Place::with_row(LEAF).await;
+    let user = place.name().to_owned();
+    let grants: Vec<String> = Dialect::Leaf
+        .privileges()
+        .into_iter()
+        .filter(|(table, _)| table != "unalike_tag")
+        .map(|(table, privileges)| format!("GRANT {privileges} ON {user}.{table} TO {user}@'127.0.0.1'"))
+        .collect();
+    server.sql("", &format!("CREATE USER {user}@'127.0.0.1' IDENTIFIED BY 'secret'; {}", grants.join("; "))).unwrap();
+    let (owner, shape) = (FormatOwner::Tag("order"), FormatPart::Shape);
+    let cases = [("&create=false", "tables are not to be created"), ("", "lacks a privilege")];
+    let open = async |create: &str| {
+        let url = format!("{}{create}", place.url().replace("root@", &format!("{user}@")));
+        MysqlStore::connect(MysqlOptions::from_url(&url).unwrap().password("secret")).await.unwrap()
+    };
+    // Where the table is missing, and where somebody else has it.
+    for _ in 0..2 {
+        for (create, said) in cases {
+            let store = open(create).await;
+            for _ in 0..2 {
+                assert_eq!(store.bind_format(owner, shape, FormatBinding::Look).await.unwrap(), None, "{said}");
+                let error = store.bind_format(owner, shape, FormatBinding::First(8)).await.unwrap_err();
+                let words = ["unalike_tag", "unalike schema", said];
+                assert!(words.iter().all(|word| error.to_string().contains(word)), "{}", what(&error));
+                assert!(matches!(error, StoreError::Refused { .. }) && !error.is_not_begun(), "{}", what(&error));
+            }
+            store.allocate("order", 10, 0).await.unwrap();
+        }
+        let bound = place.store().await.bind_format(owner, shape, FormatBinding::First(7)).await.unwrap();
+        assert_eq!(bound, Some(7));
+    }
+    let grant = format!("GRANT SELECT, INSERT, UPDATE ON {user}.unalike_tag TO {user}@'127.0.0.1'");
+    server.sql("", &grant).unwrap();
+    let store = open("&create=false").await;
+    assert_eq!(store.bind_format(owner, shape, FormatBinding::First(8)).await.unwrap(), Some(7));
 }
 
 #[tokio::test]
@@ -1231,6 +1346,9 @@ async fn databases_of_tinyid_with_a_remainder_each_are_stripes() {
         assert_eq!(joined.store.join_stripe(&stripe(index)).await.unwrap().numbers, StripeNumbers::Strided, "again");
         let store = joined.store;
         assert_eq!(store.stripe().await.unwrap(), Some(stripe(index)));
+        let first = FormatBinding::First(7);
+        let bound = store.bind_format(FormatOwner::Tag("order"), FormatPart::Shape, first).await.unwrap();
+        assert_eq!(bound, Some(7), "each store of the set keeps it");
         for tag in ["order", "made on first use"] {
             let segment = store.allocate(tag, 10, 0).await.unwrap();
             let first = u64::from(index) + 1;
@@ -1291,6 +1409,7 @@ async fn keeps_the_contract(case: Case) {
     check::a_tail_is_taken_back_once(&place).await;
     check::a_tail_that_was_not_granted_is_not_taken_back(&place).await;
     check::a_raise_lifts_and_never_lowers(&place).await;
+    check::what_is_bound_of_a_format_stays(&place).await;
     if case.table != "leaf_alloc" {
         check::numbers_end_at_the_top(&place).await;
     }

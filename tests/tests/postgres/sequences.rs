@@ -6,8 +6,11 @@ use std::collections::BTreeSet;
 
 use sqlx::postgres::PgConnection;
 use sqlx::{Connection as _, Row as _};
+use unalike_core::{Format, FormatKey, FormatOptions};
 use unalike_postgres::{PostgresOptions, PostgresStore};
-use unalike_storage::{ID_MAX, Segment, SegmentStore as _, StoreError, sub_tag};
+use unalike_storage::{
+    FormatBinding, FormatOwner, FormatPart, ID_MAX, Segment, SegmentStore as _, StoreError, check_format, sub_tag,
+};
 use unalike_tests::postgres::Postgres;
 
 async fn open(url: &str, parameters: &str) -> PostgresStore {
@@ -295,4 +298,91 @@ async fn a_standby_s_sequences_are_lifted_when_it_is_adopted() {
     let adopted = PostgresStore::adopt_server(options, 1_000).await.unwrap();
     assert_eq!(adopted.tags, 1);
     assert!(open(&url, "").await.allocate("one", 1, 0).await.unwrap().start >= granted.start + 1_000);
+}
+
+/// The ids of a sequence in a template, under a key with this secret.
+fn format_with(secret: u128) -> Format {
+    let keys = [FormatKey { id: 1, secret }];
+    let options = FormatOptions {
+        template: "ORD-{id}",
+        bits: 24,
+        key_id_bits: 1,
+        keys: &keys,
+        context: "orders",
+        ..FormatOptions::default()
+    };
+    Format::new(&options).expect("the format can be shown")
+}
+
+/// Another secret is refused, and the same goes on.
+async fn shows_orders_as_before(store: &PostgresStore) {
+    let owner = FormatOwner::Tag("orders");
+    let refused = check_format(store, owner, &format_with(8)).await;
+    assert!(matches!(refused, Err(StoreError::FormatBound { .. })), "{refused:?}");
+    let unbound = check_format(store, owner, &format_with(7)).await.expect("it is the format that is bound");
+    assert!(unbound.is_empty(), "all of it is bound");
+}
+
+/// A sequence has no place for what ids look like. Unalike's own table beside it has.
+#[tokio::test]
+async fn a_sequence_is_shown_in_one_format() {
+    let url = database();
+    sql(&url, "CREATE SEQUENCE orders");
+    let (first, second) = (open(&url, "").await, open(&url, "").await);
+    let (owner, shape) = (FormatOwner::Tag("orders"), FormatPart::Shape);
+    assert_eq!(of(&first.allocate("orders", 10, 0).await.unwrap()), (1, 11));
+    assert_eq!(second.bind_format(owner, shape, FormatBinding::Look).await.unwrap(), None);
+    assert_eq!(sql(&url, "SELECT to_regclass('unalike_tag') IS NULL"), "t", "bare numbers need no table");
+
+    check_format(&first, owner, &format_with(7)).await.unwrap().bind(&first, owner).await.unwrap();
+    // Unalike's own tags are in the same table.
+    let own = PostgresStore::connect(PostgresOptions::from_url(&url).unwrap()).await.unwrap();
+    for store in [&first, &second, &open(&url, "").await, &own] {
+        shows_orders_as_before(store).await;
+    }
+    let tags: Vec<String> = second.tags(None, 10).await.unwrap().into_iter().map(|record| record.tag).collect();
+    assert_eq!(tags, ["orders"], "what is kept is nobody's tag");
+    assert_eq!(sql(&url, "SELECT nextval('orders')"), "11");
+    assert_eq!(of(&second.allocate("orders", 10, 0).await.unwrap()), (12, 22));
+
+    // It stays where the sequences are lifted, and others are bound as before.
+    for store in [&first, &second, &own] {
+        store.close().await;
+    }
+    let options = PostgresOptions::from_url(&format!("{url}?dialect=sequence")).unwrap();
+    PostgresStore::restored(options, 5).await.unwrap();
+    let store = open(&url, "").await;
+    shows_orders_as_before(&store).await;
+    let other = FormatOwner::Tag("other");
+    assert_eq!(store.bind_format(other, shape, FormatBinding::First(9)).await.unwrap(), Some(9));
+}
+
+/// The privileges are those that sequences needed before their formats were kept.
+#[tokio::test]
+async fn a_user_of_sequences_alone_is_refused_formats_alone() {
+    let url = database();
+    sql(&url, "CREATE SEQUENCE orders");
+    let store = open(&url, "").await;
+    let role = format!("bare_{}", url.rsplit_once('/').unwrap().1);
+    sql(&url, &format!("CREATE ROLE {role} LOGIN"));
+    for on in ["SELECT, INSERT, UPDATE ON unalike_store", "SELECT, USAGE ON ALL SEQUENCES IN SCHEMA public"] {
+        sql(&url, &format!("GRANT {on} TO {role}"));
+    }
+    let as_role = url.replace("postgres@", &format!("{role}@"));
+    let (owner, shape) = (FormatOwner::Tag("orders"), FormatPart::Shape);
+    // Where the table is missing, and where somebody else has it.
+    for said in ["the user may not create it", "lacks a privilege"] {
+        let bare = open(&as_role, "").await;
+        for _ in 0..2 {
+            assert_eq!(bare.bind_format(owner, shape, FormatBinding::Look).await.unwrap(), None, "{said}");
+            let error = bare.bind_format(owner, shape, FormatBinding::First(8)).await.unwrap_err();
+            let text = error.to_string();
+            assert!(text.contains(said) && text.contains("unalike schema"), "{error:?}");
+            assert!(matches!(error, StoreError::Refused { .. }) && !error.is_not_begun(), "{error:?}");
+        }
+        bare.allocate("orders", 1, 0).await.unwrap();
+        assert_eq!(store.bind_format(owner, shape, FormatBinding::First(7)).await.unwrap(), Some(7));
+    }
+    sql(&url, &format!("GRANT SELECT, INSERT, UPDATE ON unalike_tag TO {role}"));
+    assert_eq!(open(&as_role, "").await.bind_format(owner, shape, FormatBinding::First(8)).await.unwrap(), Some(7));
 }

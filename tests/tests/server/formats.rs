@@ -659,6 +659,46 @@ fn one_line_of_the_configuration_that_differs_repeats_nothing() -> anyhow::Resul
     Ok(())
 }
 
+/// Such a table has no place for a format. Unalike's own beside it has.
+#[test]
+fn in_a_table_of_another_system_a_line_that_differs_repeats_nothing() -> anyhow::Result<()> {
+    let mariadb = MariaDb::shared()?;
+    let url = mariadb.database()?;
+    let database = url.rsplit_once('/').context("a database")?.1;
+    let store = format!("{url}?dialect=leaf&create=true");
+    let keyed = |secret: &str| {
+        let key = format!("[keys.1]\nsecret = \"{secret}\"\n");
+        format!("{key}[tags.order]\ntemplate = \"ORD-{{id:08}}\"\nkeys = [1]\nbits = 24\n")
+    };
+    let (directory, _) = configured(&keyed(SECRET_1))?;
+    let at = directory.path();
+    let flags = |more: &[&'static str]| [&["--store", store.as_str()][..], more].concat();
+    // Bare numbers leave no table behind.
+    assert_eq!(ok(at, &flags(&["next", "bare"])), "1\n");
+    assert_eq!(mariadb.sql(database, "SHOW TABLES LIKE 'unalike_tag'")?, "");
+    let first = ok(at, &flags(&["next", "order", "-n", "20"]));
+    assert!(first.starts_with("ORD-") && first.lines().count() == 20, "{first}");
+    std::fs::write(at.join("unalike.toml"), keyed(SECRET_2))?;
+    for arguments in [&["serve", "--listen", "127.0.0.1:0"][..], &["next", "order"]] {
+        let refused = command(at, &flags(arguments));
+        let says = |what: &str| refused.stderr.contains(what);
+        assert!(refused.code == Some(1) && says("the key 1 has another secret or context"), "{refused:?}");
+    }
+    let refused = command(at, &flags(&["tags", "format", "order"]));
+    assert!(refused.code == Some(1) && refused.stdout.contains("another secret"), "{refused:?}");
+    // Nor are its bare numbers shown.
+    std::fs::write(at.join("unalike.toml"), "")?;
+    fails(at, &flags(&["next", "order"]), "is bound to another format");
+    assert_eq!(ok(at, &flags(&["next", "bare"])).lines().count(), 1);
+    // As before, it goes on.
+    std::fs::write(at.join("unalike.toml"), keyed(SECRET_1))?;
+    let again = ok(at, &flags(&["next", "order", "-n", "20"]));
+    assert!(again.lines().all(|id| !first.contains(id)), "{first}, {again}");
+    let listed = ok(at, &flags(&["tags", "list"]));
+    assert!(listed.contains("order") && !listed.contains("unalike"), "{listed}");
+    Ok(())
+}
+
 /// Of a tag, and of a snowflake.
 /// The store of the second server is up, and answers late.
 #[test]

@@ -403,6 +403,17 @@ test('a format is compared before its tag is opened, and bound after it', async 
   inner.bindFormat = bindFormat;
 });
 
+test('a name that is too long with its period binds nothing', async (t) => {
+  const store = new MemoryStore();
+  const ids = await opener(t, store)();
+  const long = 'x'.repeat(120);
+  await assert.rejects(ids.formatted(long, formats.format(DAILY)), is('name-invalid'));
+  await assert.rejects(ids.formattedOf('order', long.slice(8), formats.format(DAILY)), is('name-invalid'));
+  for (const name of [long, 'order']) {
+    assert.equal(await store.bindFormat({ kind: 'tag', name }, { kind: 'shape' }, null), null);
+  }
+});
+
 test('a store that keeps no formats compares none', async (t) => {
   class Ours {
     inner = new MemoryStore();

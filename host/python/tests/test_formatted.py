@@ -35,6 +35,7 @@ from unalike import (
     Spread,
     StoreError,
     TagOptions,
+    TagRecord,
     TailRelease,
     formats,
 )
@@ -427,6 +428,53 @@ def test_of_formats_that_come_first_at_once_one_is_shown(shop: Shop) -> None:
     with ThreadPoolExecutor(8) as threads:
         shown = [text for text in threads.map(show, range(16)) if text is not None]
     assert len({text[0] for text in shown}) == 1 and len(set(shown)) == len(shown) == 2
+
+
+class Raced(MemoryStore):
+    """What a server is to a program, when another one binds the shape of a format between its look and its opening."""
+
+    def __init__(self, other: Format, hears: bool = True) -> None:
+        super().__init__()
+        self._other, self._hears, self._is_told = other, hears, False
+        self.opened = 0
+
+    def bind_format(self, owner: FormatOwner, part: Any, first: Optional[int]) -> Optional[int]:
+        bound = super().bind_format(owner, part, first)
+        self._is_told = self._is_told or (self._hears and first is not None and bound == first)
+        return bound
+
+    def open_tag(self, tag: str) -> TagRecord:
+        self.opened += 1
+        super().bind_format(FormatOwner("tag", "order"), "shape", self._other.shape())
+        if not self._is_told:
+            raise StoreError("refused", "the tag is shown in a format, said the test")
+        return super().open_tag(tag)
+
+
+@pytest.mark.parametrize("restart", ["never", "year"])
+def test_a_format_that_another_program_binds_meanwhile_is_compared_once_more(restart: Any) -> None:
+    format = keyed(restart=restart)
+    store = Raced(format)
+    with Ids(segments=store) as ids:
+        assert format.read(ids.formatted("order", format).next()).id == 1
+    # The other program had bound no key yet.
+    key = format.key_checks()[0]
+    assert store.bind_format(FormatOwner("tag", "order"), KeyPart(key.id, key.bits), None) == key.check
+    with Ids(segments=Raced(keyed(restart=restart, template="O-{yyyy}-{id:08}"))) as ids, raised("format_bound"):
+        ids.formatted("order", format)
+    store = Raced(format, hears=False)
+    with Ids(segments=store) as ids, raised("store"):
+        ids.formatted("order", format)
+    assert store.opened == 2, "there is one more attempt"
+
+
+def test_a_name_that_is_too_long_with_its_period_binds_nothing() -> None:
+    store = MemoryStore()
+    with Ids(segments=store, clock=HandClock()) as ids:
+        for tag, sub in (("x" * 120, None), ("order", "x" * 112)):
+            with raised("name_invalid"):
+                ids.formatted(tag, daily("{yyyyMMdd}-{id}"), sub)
+    assert not rows(store)
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "mysql", "redis", "server"])

@@ -583,23 +583,42 @@ class Ids:
         home, given = self._asked(tag if sub is None else sub_name(tag, sub), **given)
         id_max = min(given["id_max"] or ID_MAX, format.id_max)
         given = {**given, "id_max": id_max if id_max < ID_MAX else None}
+        if format._options["restart"] != "never":
+            # The period makes the name longer: one that is too long binds nothing.
+            Periods(tag, sub, given).name(format, self._clock())
         owner, parts = FormatOwner("tag", tag), parts_of(format)
         is_known = self._formats.get(tag) == parts
         # Before anything is opened for a format that is refused.
         unbound = () if is_known else (yield from self._unbound(home, owner, parts))
+        try:
+            formatted = yield from self._shown(home, owner, format, sub, given, unbound)
+        except IdsError as error:
+            said = error.store_error
+            if not unbound or said is None or said.kind != "refused":
+                raise
+            # Another program has bound a format meanwhile. A server then gives no numbers of the tag until this program
+            # says that it has the same one. It does so here, once.
+            unbound = yield from self._unbound(home, owner, parts)
+            formatted = yield from self._shown(home, owner, format, sub, given, unbound)
+        self._formats[tag] = parts
+        return formatted
+
+    def _shown(
+        self, home: Home, owner: FormatOwner, format: Format, sub: Optional[str], given: dict[str, Any], unbound: Parts
+    ) -> Steps[Formatted]:
+        """Opens what the texts of a tag are made from, and binds what is not bound yet of their format."""
+        tag = owner.name
         if format._options["restart"] == "never":
             sequence = yield from self._open(tag if sub is None else sub_name(tag, sub), **given)
             yield from self._bind(home, owner, unbound)
-            formatted = Formatted(self, tag, format, sequence)
-        else:
-            if unbound:
-                # Before a period is opened: servers make periods for those whose format has them.
-                _check_mode(tag, (yield from self._look_up(home, tag)), given)
-                yield from self._bind(home, owner, unbound)
-            formatted = Formatted(self, tag, format, Periods(tag, sub, given))
-            # Whatever else may be wrong with the tag shows now.
-            yield from formatted._opened(self._clock())
-        self._formats[tag] = parts
+            return Formatted(self, tag, format, sequence)
+        if unbound:
+            # Before a period is opened: servers make periods for those whose format has them.
+            _check_mode(tag, (yield from self._look_up(home, tag)), given)
+            yield from self._bind(home, owner, unbound)
+        formatted = Formatted(self, tag, format, Periods(tag, sub, given))
+        # Whatever else may be wrong with the tag shows now.
+        yield from formatted._opened(self._clock())
         return formatted
 
     def _formatted_snowflake(

@@ -373,7 +373,7 @@ impl Service {
     /// starts again, the host itself names the period. The periods of the tag itself are not limited here either.
     ///
     /// # Errors
-    /// As [`SubKeys::admit`]; [`Kind::QueryInvalid`] for a sub-key without a period.
+    /// As [`SubKeys::admit`]; [`Kind::QueryInvalid`] for a sub-key without a period that there is.
     pub(crate) async fn admit_of_host(&self, tag: &str, sub: &str, shape: u64) -> Result<(), IssueError> {
         let restart = FormatShape::read(shape).map_or(Restart::Never, FormatShape::restart);
         if restart == Restart::Never {
@@ -384,9 +384,14 @@ impl Service {
             Some((sub, period)) => self.sub_keys.admit(self.store(), tag, sub, Some(period)).await,
             None => {
                 let sub = shortened(sub);
+                let (period, example) = match restart {
+                    Restart::Year => ("year", "@2026"),
+                    Restart::Month => ("month", "@2026-11"),
+                    Restart::Day | Restart::Never => ("day", "@2026-11-22"),
+                };
                 let detail = format!(
-                    "the sub-key is {sub:?}, and in this shape the counter starts again: it must end in the period, such \
-                     as @2026-11-22"
+                    "the sub-key is {sub:?}, and in this shape the counter starts again each {period}: it must end in a \
+                     {period} of the calendar, such as {example}"
                 );
                 Err(Problem::new(Kind::QueryInvalid, detail).with("parameter", "sub").with("value", sub).into())
             }

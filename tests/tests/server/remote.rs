@@ -674,7 +674,7 @@ async fn a_counter_starts_again_through_a_server() -> anyhow::Result<()> {
     let refused = shown(server.url(), "daily", None, &never).await.unwrap_err().to_string();
     assert!(refused.contains("restart was day, and is never"), "{refused}");
     let shape = Format::new(&daily)?.shape().number();
-    for sub in ["shop", "@2026-11", "@tomorrow00"] {
+    for sub in ["shop", "@2026-11", "@tomorrow00", "@2026-13-29", "shop@2026-02-29"] {
         let path = format!("/v1/sequences/daily/segments?count=1&shape={shape}&sub={sub}");
         let answer = server.client().send("POST", &path, "application/json", "")?;
         assert_eq!((answer.status, answer.problem()?.as_str()), (400, "query-invalid"), "{sub}: {answer:?}");

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use unalike::storage::{SegmentStore, StoreError, split_tag};
-use unalike::{Restart, SUB_SEPARATOR};
+use unalike::{Restart, SUB_SEPARATOR, instant};
 
 use crate::config::Config;
 use crate::config::names::stored_name;
@@ -150,17 +150,20 @@ pub(crate) fn stored(tag: &str, sub: &str, period: Option<&str>) -> Result<Strin
 }
 
 /// The sub-key and the period in the name of a row that a host counts a period under: `shop@2026-11-22`, and of the tag
-/// itself `@2026-11-22`. `None` where it is no such name.
+/// itself `@2026-11-22`. `None` where it is no such name, or the calendar has no such day.
 pub(crate) fn of_period(sub: &str, restart: Restart) -> Option<(&str, &str)> {
-    let pattern = match restart {
+    let (pattern, first_day) = match restart {
         Restart::Never => return None,
-        Restart::Year => "0000",
-        Restart::Month => "0000-00",
-        Restart::Day => "0000-00-00",
+        Restart::Year => ("0000", "-01-01"),
+        Restart::Month => ("0000-00", "-01"),
+        Restart::Day => ("0000-00-00", ""),
     };
     let (sub, period) = sub.rsplit_once('@')?;
     let fits = |(byte, wanted): (u8, u8)| if wanted == b'0' { byte.is_ascii_digit() } else { byte == wanted };
-    (period.len() == pattern.len() && period.bytes().zip(pattern.bytes()).all(fits)).then_some((sub, period))
+    let is_period = period.len() == pattern.len()
+        && period.bytes().zip(pattern.bytes()).all(fits)
+        && instant(&format!("{period}{first_day}")).is_ok();
+    is_period.then_some((sub, period))
 }
 
 /// How many sub-keys a tag has, counted up to this many.
@@ -199,6 +202,20 @@ mod tests {
         assert_eq!(of_period("shop@2026", Restart::Never), None);
         for sub in ["shop", "2026-11-22", "@2026-11", "@2026-11-2\u{e9}", "@2026_11_22", "@", ""] {
             assert_eq!(of_period(sub, Restart::Day), None, "{sub}");
+        }
+        // Days that there are not, and days before all ids.
+        assert_eq!(of_period("@2028-02-29", Restart::Day), Some(("", "2028-02-29")));
+        for (sub, restart) in [
+            ("@2026-13-29", Restart::Day),
+            ("@2026-02-29", Restart::Day),
+            ("@2026-11-00", Restart::Day),
+            ("@1969-12-31", Restart::Day),
+            ("@2026-13", Restart::Month),
+            ("@2026-00", Restart::Month),
+            ("@1969", Restart::Year),
+            ("@0000", Restart::Year),
+        ] {
+            assert_eq!(of_period(sub, restart), None, "{sub}");
         }
     }
 }

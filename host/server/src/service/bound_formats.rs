@@ -183,6 +183,11 @@ impl BoundFormats {
         match answered(OPEN_MAX, tag, compare).await {
             // What was bound stays bound, and a Redis above the store has numbers.
             Err(error) if looked.is_some() && error.is_retryable() => {}
+            // Nor is it known any longer if the store does not answer next time.
+            Err(other) if looked.is_some() => {
+                self.forget_tag(tag);
+                return Err(other);
+            }
             compared => compared?,
         }
         let mut tags = lock(&self.tags);
@@ -224,5 +229,43 @@ async fn compare_with(
     match format {
         Some(format) => check_format(store, owner, format).await?.bind(store, owner).await,
         None => check_format(store, owner, &Format::default()).await.map(drop),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SHAPE: u64 = 1 << 62;
+
+    /// Lets the time pass in which nothing is asked.
+    fn later(formats: &BoundFormats) {
+        for (_, looked) in lock(&formats.tags).values_mut() {
+            *looked = looked.checked_sub(LOOK_AGAIN).unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_known_of_a_tag_stays_known_while_its_store_is_down() {
+        let formats = BoundFormats::default();
+        let compared =
+            |given_to, answer: Result<(), StoreError>| formats.unless_known("order", given_to, async move { answer });
+        let down = || Err(StoreError::unavailable("it is down, said the test"));
+        let other = || check_shape(FormatOwner::Tag("order"), Some(SHAPE), SHAPE | 1);
+        assert!(compared(GivenTo::Bare, down()).await.is_err(), "nothing is known yet");
+        assert!(compared(GivenTo::Bare, Ok(())).await.is_ok());
+        assert!(compared(GivenTo::Bare, other()).await.is_ok(), "it is not asked again at once");
+        assert!(compared(GivenTo::Shape(SHAPE), down()).await.is_err(), "of texts nothing is known");
+        for _ in 0..3 {
+            later(&formats);
+            assert!(compared(GivenTo::Bare, down()).await.is_ok(), "however long it is down");
+        }
+        // What another program binds counts as soon as the store says it, also if it is down then.
+        later(&formats);
+        assert!(compared(GivenTo::Bare, other()).await.is_err());
+        assert!(compared(GivenTo::Bare, down()).await.is_err());
+        assert!(compared(GivenTo::Shape(SHAPE), Ok(())).await.is_ok());
+        formats.forget_tag("order");
+        assert!(compared(GivenTo::Shape(SHAPE), down()).await.is_err(), "a host has bound something");
     }
 }

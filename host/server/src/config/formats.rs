@@ -325,7 +325,9 @@ impl FormatRequest {
             None => {}
         }
         if self.as_number && (notation != Notation::Decimal || bits > SAFE_BITS) {
-            let how = if notation == Notation::Decimal {
+            let how = if shown.is_some_and(|shown| shown.format.restart() != Restart::Never) {
+                NumberHow::Repeat(notation.name())
+            } else if bits > SAFE_BITS {
                 NumberHow::Bits { bits }
             } else {
                 NumberHow::Format(notation.name())
@@ -390,8 +392,13 @@ impl Refusal {
 /// How a caller gets numbers after all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NumberHow {
-    Bits { bits: u8 },
+    Bits {
+        bits: u8,
+    },
+    /// The format gives texts.
     Format(&'static str),
+    /// The same, and there are no numbers to ask for.
+    Repeat(&'static str),
 }
 
 impl fmt::Display for NumberHow {
@@ -403,6 +410,9 @@ impl fmt::Display for NumberHow {
                  them fit: bits = {SAFE_BITS} for a tag ([tags.NAME]), and a layout of {SAFE_BITS} bits for a snowflake"
             ),
             Self::Format(name) => write!(f, "the format {name} gives texts. Ask for format=decimal, or take strings"),
+            Self::Repeat(name) => {
+                write!(f, "the format {name} gives texts, and their numbers start again in each period. Take strings")
+            }
         }
     }
 }

@@ -370,11 +370,16 @@ def test_what_is_no_path_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch)
         (":memory:", ":memory: is no file, and numbers must be kept: name one; for tests use MemoryStore"),
         ("file:ids.sqlite?mode=memory", "means no plain file to SQLite"),
         (Path("sqlite://ids.sqlite"), "write the path alone, or sqlite://PATH as a text"),
+        ("sqlite:ids.sqlite", "write the path alone, or sqlite://PATH as a text"),
+        ("sqlite:", "write the path alone, or sqlite://PATH as a text"),
         ("mysql://root:secret@host/db", "begins with mysql: give it to MysqlStore"),
     ):
         said = refusal("refused", SqliteStore, wrong)
         assert words in said and "secret" not in said, wrong
     assert os.listdir(path.parent) == []
+    Path("sqlite:ids.sqlite").touch()
+    said = refusal("refused", SqliteStore, "sqlite:ids.sqlite")
+    assert said.endswith("a file 'sqlite:ids.sqlite' is there: rename it to go on with it")
 
 
 def test_what_cannot_be_a_store_is_refused(tmp_path: Path, path: Path) -> None:

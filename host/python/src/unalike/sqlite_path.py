@@ -40,10 +40,13 @@ def read_path(given: Union[str, os.PathLike[str]]) -> Place:
     text = text_given("the path", os.fsdecode(given) if isinstance(given, (os.PathLike, bytes)) else given)
     if text.startswith(_URL):
         return _of_url(text)
-    scheme, separator, _ = text.partition(":/")
-    if separator and scheme in _OTHERS:
+    scheme, separator, rest = text.partition(":")
+    if scheme in _OTHERS and (rest.startswith("/") or (separator and scheme == "sqlite")):
         # A Path of a URL has lost a slash.
         message = f"the path is a URL that begins with {scheme}: {_OTHERS[scheme]}"
+        if scheme == "sqlite" and os.path.exists(text):
+            # Earlier versions took all of it for the path.
+            message += f"; a file {text!r} is there: rename it to go on with it"
         raise StoreError("refused", message)
     _check_plain(text)
     return Place(text)

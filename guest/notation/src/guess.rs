@@ -4,6 +4,7 @@
 //! first ids and now, that what is always the same is so, and that worker and sequence are small numbers, as they
 //! mostly are; the less likely all that is for a number taken anywhere, the more it says. It is never a proof.
 
+use alloc::string::String;
 use alloc::vec::Vec;
 
 use unalike_core::{Layout, PRESETS, Text, decode};
@@ -160,7 +161,7 @@ pub struct Guess<'a> {
 /// all when the text has the shape of no known id.
 ///
 /// A text is recognised by its shape: digits alone are a decimal id (19 of them with zeros in front a padded one), 11
-/// characters base 62, 13 base 32 or base 36, 15 and 17 CosId's, 26 a ULID and 36 a UUID.
+/// characters base 62, 13 base 32 or base 36, 15 and 17 CosId's, 26 a ULID, and 36 or, without hyphens, 32 a UUID.
 ///
 /// ```
 /// use unalike_notation::{guess, known_layouts};
@@ -179,6 +180,8 @@ pub struct Guess<'a> {
 #[must_use]
 pub fn guess<'a>(text: &str, now_ms: u64, known: &[Known<'a>]) -> Vec<Guess<'a>> {
     let mut guesses = Vec::new();
+    let hyphenated = hyphenated(text);
+    let text = hyphenated.as_deref().unwrap_or(text);
     let notations = notations(text);
     for &notation in notations {
         if let Ok(id) = decode(text, notation) {
@@ -195,6 +198,21 @@ pub fn guess<'a>(text: &str, now_ms: u64, known: &[Known<'a>]) -> Vec<Guess<'a>>
     // Stable: of those that are equally likely, the one that is named first.
     guesses.sort_by_key(|guess| guess.verdict.rank());
     guesses
+}
+
+/// A UUID of 32 hexadecimal digits, which no other id has, with its hyphens.
+fn hyphenated(text: &str) -> Option<String> {
+    if text.len() != 32 || !text.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return None;
+    }
+    let mut uuid = String::with_capacity(36);
+    for (at, digit) in text.char_indices() {
+        if matches!(at, 8 | 12 | 16 | 20) {
+            uuid.push('-');
+        }
+        uuid.push(digit);
+    }
+    Some(uuid)
 }
 
 /// The notations of this crate that a text of this shape may be in.
@@ -516,9 +534,17 @@ mod tests {
             "919108f7-52d1-4320-9bac-f847db4148ag",
             "919108f7+52d1-4320-9bac-f847db4148a8",
             "919108f7-52d14-320-9bac-f847db4148a8",
-            "919108f752d143209bacf847db4148a8",
+            "919108f7-52d143209bacf847db4148a8",
+            "919108f752d143209bacf847db4148ag",
+            "919108f752d143209bacf847db4148a8a",
+            "919108f752d143209bacf847db4148é",
         ] {
             assert_eq!(guesses(text), [], "{text}");
+        }
+        for uuid in ["017F22E2-79B0-7CC3-98C4-DC0C0C07398F", encode(42, Text::Uuid).unwrap().as_str()] {
+            let without_hyphens = guesses(&uuid.replace('-', ""));
+            assert!(!without_hyphens.is_empty(), "{uuid}");
+            assert_eq!(without_hyphens, guesses(uuid), "{uuid}");
         }
     }
 

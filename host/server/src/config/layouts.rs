@@ -523,9 +523,8 @@ fn why(guess: &Guess<'_>) -> String {
             format!("by its shape, though its time is before {}", rfc3339(since_ms))
         }
         Verdict::TooLate if is_known_by_shape(guess) => "by its shape, though its time is yet to come".to_owned(),
-        Verdict::Plausible { evidence_bits } => {
-            format!("its time lies between the first such ids and now; weight {evidence_bits}")
-        }
+        // How much speaks for it decides the order.
+        Verdict::Plausible { .. } => "its time lies between the first such ids and now".to_owned(),
         Verdict::Timeless => "any number fits: it has no time".to_owned(),
         Verdict::TooEarly { since_ms } => format!("there were no such ids before {}", rfc3339(since_ms)),
         Verdict::TooLate => "its time is yet to come".to_owned(),

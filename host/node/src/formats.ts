@@ -55,7 +55,10 @@ export interface FormatOptions {
   readonly geneBits?: number;
   /** Width of the key's id, above the permuted bits: 0 (the default) to 8, and 0 without keys. */
   readonly keyIdBits?: number;
-  /** The first key writes; all of them read. Without keys, ids are shown as they are. */
+  /**
+   * The first key writes; all of them read. Without keys, ids are shown as they are. `Ids.formatted` wants 20 bits at
+   * least for them: `bits` without `geneBits` and `keyIdBits`.
+   */
   readonly keys?: readonly FormatKey[];
   /** What the ids belong to, such as their tag's name: under one key, each context has its own permutation. */
   readonly context?: string;

@@ -289,7 +289,10 @@ function misfit(name: string, fault: string, what: string): IdsError {
   return new IdsError('format-misfit', `the format of ${shown(name)} does not fit: ${what}`, { fault });
 }
 
-/** A format that is none. @throws {IdsError} `options-invalid` @internal */
+/** A permutation of fewer bits hides little: a table of all that was seen is soon a table of all. */
+const PERMUTED_BITS_MIN = 20;
+
+/** A format that is none, or whose keys hide nothing. @throws {IdsError} `options-invalid`, `format` @internal */
 export function checkFormat(format: unknown): void {
   const { write, shape, checkShardKey } = (format ?? {}) as Partial<Format>;
   if (![write, shape, checkShardKey].every((method) => typeof method === 'function')) {
@@ -297,6 +300,11 @@ export function checkFormat(format: unknown): void {
     throw new IdsError('options-invalid', `format is ${said(format)}, it must be a Format: ${example}`, {
       argument: 'format',
     });
+  }
+  const [key] = (format as Format).keyChecks();
+  if (key !== undefined && key.bits < PERMUTED_BITS_MIN) {
+    const what = `a key for ${key.bits} bits hides nothing, and ${PERMUTED_BITS_MIN} at least must be left`;
+    throw new IdsError('format', `${what}: bits without geneBits and keyIdBits`, { fault: 'bits' });
   }
 }
 

@@ -403,6 +403,18 @@ test('a format is compared before its tag is opened, and bound after it', async 
   inner.bindFormat = bindFormat;
 });
 
+test('a key for a few bits hides nothing', async (t) => {
+  const store = new MemoryStore();
+  const ids = await opener(t, store)();
+  const of = (bits) =>
+    formats.format({ template: '{id}', bits, geneBits: 2, keyIdBits: 2, keys: [{ id: 1, secret: SECRET }] });
+  const refused = is('format', /^a key for 19 bits hides nothing, and 20 at least must be left: bits without/);
+  await assert.rejects(ids.formatted('order', of(23)), refused);
+  await assert.rejects(ids.formattedSnowflake('web', 'twitter', of(23)), refused);
+  assert.equal(await store.bindFormat({ kind: 'tag', name: 'order' }, { kind: 'shape' }, null), null);
+  assert.ok(await (await ids.formatted('order', of(24))).next(0n));
+});
+
 test('a name that is too long with its period binds nothing', async (t) => {
   const store = new MemoryStore();
   const ids = await opener(t, store)();

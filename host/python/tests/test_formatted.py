@@ -468,6 +468,18 @@ def test_a_format_that_another_program_binds_meanwhile_is_compared_once_more(res
     assert store.opened == 2, "there is one more attempt"
 
 
+def test_a_key_for_a_few_bits_hides_nothing() -> None:
+    store = MemoryStore()
+    with Ids(segments=store, leases=store) as ids:
+        few = keyed(bits=23, gene_bits=2)
+        for show in (lambda: ids.formatted("order", few), lambda: ids.formatted_snowflake("web", "twitter", few)):
+            with raised("format", fault="bits") as error:
+                show()
+            assert "19 bits hides nothing: of 23 bits, gene_bits takes 2 and key_id_bits 2" in str(error.value)
+        assert not rows(store)
+        assert ids.formatted("order", keyed(gene_bits=2)).next(0)
+
+
 def test_a_name_that_is_too_long_with_its_period_binds_nothing() -> None:
     store = MemoryStore()
     with Ids(segments=store, clock=HandClock()) as ids:

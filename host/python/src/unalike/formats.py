@@ -238,7 +238,8 @@ class Format:
     :param bits: Width of the greatest number that is shown as the id: 1 to 63.
     :param gene_bits: The lowest bits of the number, taken from the shard key: 0 to 16.
     :param key_id_bits: Width of the key's id: 0 to 8, and 0 without keys.
-    :param keys: The first writes; all of them read. Without keys, ids are shown as they are.
+    :param keys: The first writes; all of them read. Without keys, ids are shown as they are. For keys,
+        :meth:`unalike.Ids.formatted` wants 20 bits at least: ``bits`` without ``gene_bits`` and ``key_id_bits``.
     :param context: What the ids belong to, such as their tag: under one key, each has its own permutation.
     :raises IdsError: ``format``, ``argument_invalid``
 

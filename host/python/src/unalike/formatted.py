@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence as SequenceOf
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Callable, NoReturn, Optional, Union
+from typing import TYPE_CHECKING, Any, Callable, Final, NoReturn, Optional, Union
 
 from ._process import MARK, Forked, current
 from ._requests import Steps, waited
@@ -34,6 +34,9 @@ __all__ = ["Formatted"]
 
 Parts = tuple[tuple[FormatPart, int], ...]
 """What a store keeps of a format, part by part: the shape is the first."""
+
+_PERMUTED_BITS_MIN: Final = 20
+"""A permutation of fewer bits hides little: a table of all that was seen is soon a table of all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,9 +297,15 @@ def layout_shown(namespace: str, layout: Layout, format: Format) -> Layout:
 
 
 def check_given(format: Format) -> None:
-    """:raises IdsError: ``argument_invalid``"""
+    """:raises IdsError: ``argument_invalid``; ``format`` where its keys hide nothing"""
     if not isinstance(format, Format):
         raise argument_invalid("format", format, "a Format: Format('ORD-{id}'), say")
+    bits, gene_bits, key_id_bits = (format._options[name] for name in ("bits", "gene-bits", "key-id-bits"))
+    left = bits - gene_bits - key_id_bits
+    if format._options["keys"] and left < _PERMUTED_BITS_MIN:
+        taken = f"of {bits} bits, gene_bits takes {gene_bits} and key_id_bits {key_id_bits}"
+        message = f"a key for {left} bits hides nothing: {taken}, and {_PERMUTED_BITS_MIN} at least must be left"
+        raise IdsError("format", message, fault="bits", figure=left)
 
 
 def _misfit(name: str, misfit: str, what: str, **figures: Any) -> IdsError:

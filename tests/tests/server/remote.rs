@@ -700,7 +700,7 @@ async fn what_a_server_shows_itself_is_shown_so_by_hosts() -> anyhow::Result<()>
             assert!(refused.contains(said), "{refused}");
         }
         let bare = connect(server.url()).await?.allocate("daily", 10, 0).await.unwrap_err();
-        assert!(bare.to_string().contains("daily"), "{bare}");
+        assert!(bare.to_string().contains("daily") && bare.to_string().contains("ids.formatted(..)"), "{bare}");
         let mut texts: HashSet<String> = shown(server.url(), "daily", None, &daily).await?.into_iter().collect();
         let answer = server.get("/v1/sequences/daily/ids?count=100")?.json()?;
         texts.extend(answer["ids"].as_array().unwrap().iter().map(|id| id.as_str().unwrap().to_owned()));

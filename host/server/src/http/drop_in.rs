@@ -40,7 +40,7 @@ use crate::config::drop_in::DropIn;
 use crate::config::names::plain_tag;
 use crate::config::tokens::Permit;
 use crate::service::Service;
-use crate::service::issue::{IdForm, Owner};
+use crate::service::issue::{IdForm, OTHER_PATH, Owner};
 use crate::service::problem::{Kind, Problem};
 use crate::service::quotas::Counted;
 use crate::service::troubles::{Weight, note};
@@ -76,7 +76,7 @@ enum SegmentSize {
 async fn grant(service: &Service, permit: &Permit, tag: &str, want: SegmentSize) -> Result<Segment, Problem> {
     // None of these services knows sub-keys.
     plain_tag(tag)?;
-    service.check_bare_tag(tag)?;
+    service.check_bare_tag(tag, OTHER_PATH)?;
     if service.quick(tag)?.is_some() {
         let detail = format!("the tag {:?} is quick, a snowflake without segments: ask for single ids", shortened(tag));
         return Err(Problem::new(Kind::TagInvalid, detail).with("tag", shortened(tag)));

@@ -22,6 +22,10 @@ use crate::service::quotas::Counted;
 use crate::service::tags::check_raise;
 use crate::words::shortened;
 
+/// What a host can do that asked for the bare numbers of a tag.
+const NO_BARE_NUMBERS: &str = "a program is granted no bare numbers of them. Show them in that format, by \
+                               ids.formatted(..), or take texts from /v1/sequences/TAG/ids";
+
 /// The names of the stores of this server, as far as they have some.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StoreNames {
@@ -81,7 +85,7 @@ impl Service {
     ) -> Result<Grantable, Problem> {
         plain_tag(tag)?;
         if shape.is_none() {
-            self.check_bare_tag(tag)?;
+            self.check_bare_tag(tag, NO_BARE_NUMBERS)?;
         }
         self.check_has_segments(tag)?;
         let name = stored_name(tag, sub)?;

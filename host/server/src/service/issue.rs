@@ -172,7 +172,7 @@ impl Service {
             IdForm::Shown(asked) => {
                 asked.notation(name, shown, shown.map_or(ID_BITS, |shown| shown.format().bits()))?
             }
-            IdForm::Bare => bare(shown, name)?,
+            IdForm::Bare => bare(shown, name, OTHER_PATH)?,
         };
         let sub = self.sub_key(name, sub).await?;
         let ids = match (shown, wish) {
@@ -192,7 +192,7 @@ impl Service {
         self.check_flake_format(name).await?;
         let shown = self.shown_snowflake(name);
         let (notation, formatted) = match wish {
-            IdForm::Bare => (bare(shown, name)?, None),
+            IdForm::Bare => (bare(shown, name, OTHER_PATH)?, None),
             IdForm::Shown(asked) => {
                 let bits = shown.map_or(snowflake.layout().bits(), |shown| shown.format().bits());
                 let formatted = self.formatted_snowflake(name);
@@ -234,12 +234,13 @@ impl Service {
         }
     }
 
-    /// Refuses a tag whose ids are not what is shown of them, for those who take its numbers in another way.
+    /// Refuses a tag whose ids are not what is shown of them, for those who take its numbers in another way. `instead`
+    /// says what they can do.
     ///
     /// # Errors
     /// [`Kind::FormatInvalid`].
-    pub(crate) fn check_bare_tag(&self, tag: &str) -> Result<(), Problem> {
-        bare(self.formats.of_tag(tag), tag).map(drop)
+    pub(crate) fn check_bare_tag(&self, tag: &str, instead: &str) -> Result<(), Problem> {
+        bare(self.formats.of_tag(tag), tag, instead).map(drop)
     }
 }
 
@@ -270,14 +271,15 @@ fn sub_key_of_quick(sub: &str) -> Problem {
     Problem::new(Kind::QueryInvalid, detail).with("parameter", "sub").with("value", shortened(sub))
 }
 
+/// What to do on the paths of other servers.
+pub(crate) const OTHER_PATH: &str = "this path does not support that, use /v1";
+
 /// The notation of bare numbers.
-fn bare(shown: Option<&IdFormat>, name: &str) -> Result<Notation, Problem> {
+fn bare(shown: Option<&IdFormat>, name: &str, instead: &str) -> Result<Notation, Problem> {
     if shown.is_none_or(IdFormat::is_bare) {
         return Ok(Notation::Decimal);
     }
     let name = shortened(name);
-    let detail = format!(
-        "the ids of {name:?} are shown under a key, with a shard gene, or start again: this path does not support that, use /v1"
-    );
+    let detail = format!("the ids of {name:?} are shown under a key, with a shard gene, or start again: {instead}");
     Err(Problem::new(Kind::FormatInvalid, detail).with("name", name))
 }

@@ -294,6 +294,22 @@ fn two_servers_on_different_sides_of_midnight_give_no_text_twice() -> anyhow::Re
     Ok(())
 }
 
+#[test]
+fn a_period_begins_at_the_start_of_its_tag() -> anyhow::Result<()> {
+    let (directory, _) = configured("[tags.order]\ntemplate = \"{yyyy}-{id:06}\"\nrestart = \"year\"\n")?;
+    let run = |arguments: &[&str]| command(directory.path(), arguments);
+    assert_eq!(run(&["tags", "create", "order", "--start", "1000"]).code, Some(0));
+    let first = run(&["next", "order"]).stdout;
+    assert!(first.ends_with("-001000\n"), "{first}");
+    // The tag is raised, and its periods are not.
+    assert_eq!(run(&["tags", "raise", "order", "5000"]).code, Some(0));
+    assert!(run(&["next", "order", "--sub", "eu"]).stdout.ends_with("-001000\n"));
+    let period = format!("@{}", &first[..4]);
+    assert_eq!(run(&["tags", "raise", "order", "5000", "--sub", &period]).code, Some(0));
+    assert!(run(&["next", "order"]).stdout.ends_with("-005000\n"));
+    Ok(())
+}
+
 const KEYED: &str = "[tags.order]\ntemplate = \"O{id:base62}\"\nkeys = KEYS\n\
      [snowflakes.web]\nlayout = \"cosid-53\"\nkeys = KEYS\n";
 

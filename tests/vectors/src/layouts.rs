@@ -87,7 +87,14 @@ fn known(file: &mut File) {
             1_341,
             905,
         ),
-        ("uid-generator's README: worker 4, sequence 9", 180_363_646_902_239_241, Layout::BAIDU, 5_249_273, 4, 9),
+        (
+            "uid-generator's README has it in 29/21/13, and read as 28/22/13 it is this",
+            180_363_646_902_239_241,
+            Layout::BAIDU,
+            5_249_273,
+            4,
+            9,
+        ),
         (
             "(1760000000000 - 1735689600000) / 10 << 24 | 255 << 16 | 7",
             40_786_083_201_351_687,

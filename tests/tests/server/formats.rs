@@ -310,6 +310,18 @@ fn a_period_begins_at_the_start_of_its_tag() -> anyhow::Result<()> {
     Ok(())
 }
 
+#[test]
+fn the_snowflake_that_needs_no_configuration_is_compared() -> anyhow::Result<()> {
+    let directory = TempDir::new()?;
+    let unconfigured = |arguments: &[&str]| run(directory.path(), arguments.iter().copied());
+    assert_eq!(unconfigured(&["next", "order"])?.code, Some(0));
+    let bare = unconfigured(&["tags", "format", "--snowflake", "--", "default"])?;
+    assert!(bare.stdout.starts_with("no format is bound to the snowflake \"default\","), "{bare:?}");
+    let unknown = unconfigured(&["tags", "format", "--snowflake", "--", "web"])?;
+    assert!(unknown.stderr.contains("the snowflake \"web\" is not in the configuration"), "{unknown:?}");
+    Ok(())
+}
+
 const KEYED: &str = "[tags.order]\ntemplate = \"O{id:base62}\"\nkeys = KEYS\n\
      [snowflakes.web]\nlayout = \"cosid-53\"\nkeys = KEYS\n";
 

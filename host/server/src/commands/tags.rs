@@ -118,7 +118,8 @@ async fn format(config: &Config, name: &str, is_snowflake: bool, accept: bool) -
     // The ids of a quick tag are those of the snowflake of its name.
     let is_snowflake = is_snowflake || formats.quick.contains(name);
     let (owner, shown) = if is_snowflake {
-        ensure!(config.snowflakes.contains_key(name), "the snowflake {name:?} is not in the configuration");
+        // One is there without a configuration.
+        ensure!(formats.layouts.contains_key(name), "the snowflake {name:?} is not in the configuration");
         (FormatOwner::Snowflake(name), formats.snowflakes.get(name))
     } else {
         plain_tag(name)?;

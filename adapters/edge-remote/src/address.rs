@@ -41,7 +41,8 @@ impl Address {
         if hosts.contains("://") {
             return Err("UNALIKE_SERVERS names a scheme twice: hosts after a comma have none (http://HOST,HOST)");
         }
-        if hosts.contains('/') || rest.contains('#') {
+        // A URL takes \ for /.
+        if hosts.contains(['/', '\\']) || rest.contains('#') {
             return Err("UNALIKE_SERVERS has a path, which no server takes");
         }
         let mut address = Self {
@@ -157,6 +158,7 @@ mod tests {
             ("http://a b", "host"),
             ("http://a,http://b", "hosts after a comma"),
             ("http://a/v1", "path"),
+            ("http://a\\v1", "path"),
             ("http://a#b", "path"),
             ("http://ids:hunter2@a", "user or password"),
             ("http://a?token=hunter2", "unknown parameter"),

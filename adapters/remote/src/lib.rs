@@ -92,7 +92,8 @@ impl RemoteOptions {
             )));
         }
         let hosts = hosts.strip_suffix('/').unwrap_or(hosts);
-        if hosts.contains('/') || rest.contains('#') {
+        // A URL takes \ for /.
+        if hosts.contains(['/', '\\']) || rest.contains('#') {
             return Err(refused(format!("has a path, which no server takes: {form}")));
         }
         let mut servers = Vec::new();
@@ -198,6 +199,7 @@ mod tests {
             ("http://a,,b", "host"),
             ("http://a,a", "twice"),
             ("http://a/v1", "path"),
+            ("http://a\\v1", "path"),
             ("http://a#b", "path"),
             ("http://ids:hunter2@a", "user or password"),
             ("http://ids:hunter2", "has the host \"ids\": invalid port"),

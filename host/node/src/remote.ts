@@ -668,7 +668,8 @@ function readAddress(urls: string | readonly string[], options: RemoteOptions): 
     if (/,https?:\/\//.test(hosts)) {
       throw refused('has a scheme after a comma, and further hosts have none of their own');
     }
-    if (rest.includes('#') || /\/./.test(hosts)) {
+    // A URL takes \ for /.
+    if (rest.includes('#') || hosts.includes('\\') || /\/./.test(hosts)) {
       throw refused('has a path, which no server takes');
     }
     for (const host of hosts.replace(/\/$/, '').split(',')) {

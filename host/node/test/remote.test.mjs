@@ -108,6 +108,7 @@ test('addresses and pins that are none are refused, and no secret is told', asyn
     'http://a,,b',
     ['http://a', 'http://a'],
     'http://a/v1',
+    'http://a\\v1',
     'http://u:hunter2@a',
     'http://a?token=hunter2',
     [],

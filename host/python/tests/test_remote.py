@@ -416,6 +416,7 @@ def test_addresses() -> None:
         ("http://a:x", "host"),
         ("http://a,a", "twice"),
         ("http://a/v1", "path"),
+        ("http://a\\v1", "path"),
         ("http://a#b", "path"),
         ("http://ids:hunter2@a", "user or password"),
         ("http://ids:hunter2", "invalid port"),

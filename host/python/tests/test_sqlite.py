@@ -17,6 +17,8 @@ import pytest
 from servers import binary
 
 from unalike import sqlite_file
+from unalike.memory import MemoryStore
+from unalike.remote import RemoteStore
 from unalike.sqlite import SqliteStore
 from unalike.store import (
     ID_MAX,
@@ -380,6 +382,15 @@ def test_what_is_no_path_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch)
     Path("sqlite:ids.sqlite").touch()
     said = refusal("refused", SqliteStore, "sqlite:ids.sqlite")
     assert said.endswith("a file 'sqlite:ids.sqlite' is there: rename it to go on with it")
+
+
+def test_a_tail_that_is_none_is_refused(path: Path) -> None:
+    """Before any server is asked."""
+    for store in (SqliteStore(path), MemoryStore(), RemoteStore("http://127.0.0.1:9")):
+        for tail in (None, (1, 1)):
+            said = refusal("refused", store.release, "order", tail)
+            assert f"the tail of 'order' is {tail!r}, it must be a TailRelease(start, version)" in said
+        store.close()
 
 
 def test_what_cannot_be_a_store_is_refused(tmp_path: Path, path: Path) -> None:

@@ -30,6 +30,7 @@ from .store import (
     validate_new_tag,
     validate_options,
     validate_public,
+    validate_release,
     validate_tag,
 )
 
@@ -107,6 +108,7 @@ class MemoryStore:
             return Segment(start, end, 1, 0, row.version)
 
     def release(self, tag: str, tail: TailRelease) -> bool:
+        validate_release(tag, tail)
         with self._lock:
             row = self._rows.get(tag)
             if row is None or row.version != tail.version or not row.options.start <= tail.start <= row.next:

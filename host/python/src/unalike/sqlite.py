@@ -74,6 +74,7 @@ from .store import (
     validate_new_tag,
     validate_options,
     validate_public,
+    validate_release,
     validate_tag,
     time_tag,
 )
@@ -198,7 +199,7 @@ class SqliteStore:
         raise StoreError("unavailable", f"the tag {shown(tag)} changes all the time: try again")
 
     def release(self, tag: str, tail: TailRelease) -> bool:
-        validate_tag(tag)
+        validate_release(tag, tail)
         # No row has a number that does not fit.
         if not _is_in(tail.start, 0, ID_MAX) or not _is_in(tail.version, 0, ID_MAX):
             return False

@@ -620,6 +620,16 @@ def validate_allocate(tag: str, count: int, at_least: int) -> None:
         raise StoreError("exhausted", f"the tag {shown(tag)} has no numbers from {at_least} on: {ID_MAX} is the last")
 
 
+def validate_release(tag: str, tail: TailRelease) -> None:
+    """Checks what :meth:`SegmentStore.release` is asked. A tail that is out of range is nobody's.
+
+    :raises StoreError:
+    """
+    validate_tag(tag)
+    if not isinstance(tail, TailRelease):
+        raise StoreError("refused", f"the tail of {shown(tag)} is {tail!r}, it must be a TailRelease(start, version)")
+
+
 def validate_binding(owner: FormatOwner, part: FormatPart, first: Optional[int]) -> None:
     """Checks what :meth:`SegmentStore.bind_format` is asked.
 

@@ -28,6 +28,7 @@ from .store import (
     validate_binding,
     validate_options,
     validate_public,
+    validate_release,
     validate_tag,
 )
 
@@ -156,6 +157,7 @@ class Store:
     def release(self, tag: str, tail: TailRelease) -> bool:
         """Takes numbers back: :meth:`unalike.store.SegmentStore.release`."""
         self._check_name(tag)
+        validate_release(tag, tail)
         if not (1 <= tail.start <= _U64_MAX and 0 <= tail.version <= _U64_MAX):
             return False
         return self._ask(lambda stores: stores.release(tag, tail.start, tail.version), tag=tag)

@@ -212,34 +212,51 @@ impl Ids {
     ) -> Result<Formatted, Error> {
         let format = format.into();
         // Before anything is opened for a format that is refused.
-        let unbound =
+        let mut unbound =
             if self.is_bound(tag, &format)? { None } else { Some(self.check_format(of_tag, tag, &format).await?) };
         let id_max = options.id_max.unwrap_or(ID_MAX).min(format.id_max());
         let options = SequenceOptions { id_max: (id_max < ID_MAX).then_some(id_max), ..options };
-        let source = if format.restart() == Restart::Never {
-            let sequence = match sub {
-                None => self.sequence(tag, options).await?,
-                Some(sub) => self.sequence_of(tag, sub, options).await?,
-            };
-            Source::Sequence(self.clone(), sequence)
-        } else {
-            if let Some(sub) = sub {
-                // With a period behind it anything would look like a name.
-                sub_tag(tag, sub).map_err(|source| ErrorKind::Store {
-                    name: tag.chars().take(32).collect(),
-                    source: Arc::new(source),
-                })?;
+        let source = match self.open_source(tag, sub, options, &format).await {
+            // Another program has bound a format meanwhile. A server then gives no numbers of the tag until this
+            // program says that it has the same one. It does so here, once.
+            Err(error) if unbound.as_ref().is_some_and(|unbound| !unbound.is_empty()) && is_refused(&error) => {
+                unbound = Some(self.check_format(of_tag, tag, &format).await?);
+                self.open_source(tag, sub, options, &format).await?
             }
-            let periods = Periods { ids: self.clone(), tag: tag.to_owned(), sub: sub.map(str::to_owned), options };
-            // Whatever may be wrong with the tag shows now.
-            periods.sequence(&format, self.now_ms()).await?;
-            Source::Periods(Arc::new(periods))
+            opened => opened?,
         };
         if let Some(unbound) = unbound {
             self.bind_format(of_tag, tag, unbound).await?;
             self.note_bound(tag, &format);
         }
         Ok(Formatted { source, format })
+    }
+
+    /// What the texts of a tag are made from. Whatever may be wrong with the tag shows now.
+    async fn open_source(
+        &self,
+        tag: &str,
+        sub: Option<&str>,
+        options: SequenceOptions,
+        format: &Format,
+    ) -> Result<Source, Error> {
+        if format.restart() == Restart::Never {
+            let sequence = match sub {
+                None => self.sequence(tag, options).await?,
+                Some(sub) => self.sequence_of(tag, sub, options).await?,
+            };
+            return Ok(Source::Sequence(self.clone(), sequence));
+        }
+        if let Some(sub) = sub {
+            // With a period behind it anything would look like a name.
+            sub_tag(tag, sub).map_err(|source| ErrorKind::Store {
+                name: tag.chars().take(32).collect(),
+                source: Arc::new(source),
+            })?;
+        }
+        let periods = Periods { ids: self.clone(), tag: tag.to_owned(), sub: sub.map(str::to_owned), options };
+        periods.sequence(format, self.now_ms()).await?;
+        Ok(Source::Periods(Arc::new(periods)))
     }
 
     /// [`Ids::formatted`] for threads that run no asynchronous code.
@@ -335,6 +352,10 @@ impl Snowflake {
         check_layout(self.namespace(), self.layout(), &format)?;
         Ok(Formatted { source: Source::Snowflake(self.clone()), format })
     }
+}
+
+fn is_refused(error: &Error) -> bool {
+    matches!(error.store_error(), Some(unalike_storage::StoreError::Refused { .. }))
 }
 
 fn of_tag(tag: &str) -> FormatOwner<'_> {

@@ -10,6 +10,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use tokio::task::JoinSet;
 use unalike::{
     Format, FormatKey, FormatOptions, ID_MAX, Ids, Layout, Mode, Restart, SequenceOptions, SnowflakeOptions,
 };
@@ -647,6 +648,29 @@ async fn programs_over_one_server_show_a_tag_in_one_format() -> anyhow::Result<(
     let bare = ids.sequence("order", SequenceOptions::default()).await;
     assert!(bare.map(drop).unwrap_err().to_string().contains("in another format"));
     assert!(ids_over(server.url()).await?.sequence("other", SequenceOptions::default()).await?.next().await.is_ok());
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn programs_that_come_first_at_once_all_show_their_one_format() -> anyhow::Result<()> {
+    let server = Server::start()?;
+    for tag in ["order", "bill", "ticket"] {
+        let mut programs = JoinSet::new();
+        for _ in 0..8 {
+            let url = server.url().to_owned();
+            programs.spawn(async move {
+                let keys = [FormatKey { id: 1, secret: 0x5a3c_0b9d_1e7f_4826_a1b2_c3d4_e5f6_0718 }];
+                let plain = FormatOptions { context: tag, ..FormatOptions::default() };
+                let keyed = FormatOptions { template: "ORD-{id}", bits: 24, key_id_bits: 2, keys: &keys, ..plain };
+                shown(&url, tag, None, &keyed).await
+            });
+        }
+        let mut texts = HashSet::new();
+        for shown in programs.join_all().await {
+            texts.extend(shown?);
+        }
+        assert_eq!(texts.len(), 800, "{tag}");
+    }
     Ok(())
 }
 

@@ -29,6 +29,7 @@ from unalike.store import (
     LeaseExtend,
     Remaining,
     Segment,
+    SegmentStore,
     StoreError,
     TagOptions,
     TailRelease,
@@ -386,7 +387,8 @@ def test_what_is_no_path_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_a_tail_that_is_none_is_refused(path: Path) -> None:
     """Before any server is asked."""
-    for store in (SqliteStore(path), MemoryStore(), RemoteStore("http://127.0.0.1:9")):
+    stores: list[SegmentStore] = [SqliteStore(path), MemoryStore(), RemoteStore("http://127.0.0.1:9")]
+    for store in stores:
         for tail in (None, (1, 1)):
             said = refusal("refused", store.release, "order", tail)
             assert f"the tail of 'order' is {tail!r}, it must be a TailRelease(start, version)" in said

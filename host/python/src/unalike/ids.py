@@ -589,7 +589,7 @@ class Ids:
         owner, parts = FormatOwner("tag", tag), parts_of(format)
         is_known = self._formats.get(tag) == parts
         # Before anything is opened for a format that is refused.
-        unbound = () if is_known else (yield from self._unbound(home, owner, parts))
+        unbound: Parts = () if is_known else (yield from self._unbound(home, owner, parts))
         try:
             formatted = yield from self._shown(home, owner, format, sub, given, unbound)
         except IdsError as error:

@@ -9,26 +9,31 @@
 //! - The network loses a message, delivers it after its sender gave up, or delivers it again.
 //! - The store's clock shows any time at any request, except where the store may forget: then it is off from the true
 //!   time by a bounded amount, since that is what leases in such a store rest on. An operator ends a lease.
+//! - A durable store, where there is one, grants time to Redis, in which leases lie. An answer of the durable store is
+//!   lost, and the time with it. Redis forgets everything; requests come to another Redis, and back.
 //!
 //! Two things must never happen: a stamp (worker, tick, sequence) that is handed out a second time, and a stamp outside
-//! the lease that it was made under. Each [`Rule`] of the protocol can be taken out, and says which counterexample it
-//! answers; the search then finds it, and [`Finding`] prints the shortest.
+//! the lease that it was made under. Where time is granted, each process must get more of it in a few milliseconds from
+//! every state, if all goes well from there on. Each [`Rule`] of the protocol can be taken out, and says which
+//! counterexample it answers; the search then finds it, and [`Finding`] prints the shortest.
 //!
 //! The store's decisions are the product's own functions (`choose_worker`, [`NamespaceBinding`]); the holder is
 //! [`holder::Holder`], a dozen lines that are compared with the product's.
 
 #![expect(clippy::indexing_slicing, reason = "processes and workers are numbered by this file")]
 
+mod granted_time;
 pub mod holder;
 mod search;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 
 use unalike_storage::{
     Clocks, FieldOrder, Layout, LayoutFields, LeaseAcquire, LeaseLimits, NamespaceBinding, UsedWorker, choose_worker,
 };
 
+use self::granted_time::Standing;
 use self::holder::{Held, Holder, Lease, Release, Stamp, byte};
 pub use self::search::{Explored, Finding, search};
 
@@ -145,6 +150,25 @@ pub enum Rule {
     /// Without it: A used one id of a tick from offset 1 on, is rebuilt, goes on with the second id of the tick under
     /// offset 0, and that is the same.
     SpreadEntersOnce,
+    /// No lease in Redis ends beyond the time that the durable store granted to this incarnation.
+    ///
+    /// Without it: A's lease reaches further, Redis forgets it, and what is granted next begins inside it.
+    EndsAtBound,
+    /// What the durable store grants to an incarnation begins behind all that it ever granted, and leases begin there.
+    ///
+    /// Without it: Redis forgets A's lease, or begins anew since time was skipped, and B is granted the same worker at
+    /// the same time.
+    BeginsBehindGranted,
+    /// Only time that begins at the bound moves it: what was skipped may be another incarnation's.
+    ///
+    /// Without it: of two Redis that run at once, the second is granted time, and A stamps in it. The bound of the
+    /// first then moves past that, and so may B's lease.
+    TimeJoins,
+    /// A holder whose lease has ended, and cannot be extended, is told that it is lost, and gets one anew.
+    ///
+    /// Without it: an answer of the durable store is lost, so that more time does not join the bound; A's extension is
+    /// refused for ever.
+    LossIsTold,
 }
 
 /// The rules that are taken out.
@@ -180,6 +204,8 @@ pub enum Feature {
     SharedDisk,
     /// A store that forgets: its server dies, and another one takes over with an older state.
     Forgetting,
+    /// Redis above a durable store that grants it time: it forgets, and another one runs beside it.
+    GrantedTime,
 }
 
 /// How large the world is.
@@ -266,11 +292,16 @@ pub struct World {
     true_ms: u8,
     ahead_ms: u8,
     /// The store: its quarantine ends here; how many leases it granted; the newest lease of each worker; and what a
-    /// replica has that lacks the last commit, where that matters.
+    /// replica has that lacks the last commit, or another Redis beside it, where that matters.
     floor_ms: u8,
     grants: u8,
     records: Records,
     replica: Records,
+    /// The end of all time that a durable store granted, the end of this store's part of it (0 where it has none), and
+    /// the floor and the bound of the Redis beside it, where that matters.
+    granted_until_ms: u8,
+    bound_ms: u8,
+    beside_ms: (u8, u8),
     processes: [Process; PROCESSES_MAX],
     disks: [Option<Piece>; PROCESSES_MAX],
     /// In order, each once: what is on its way may arrive any number of times.
@@ -286,6 +317,8 @@ pub enum Fault {
     Twice(Stamp),
     /// A stamp was made that does not lie wholly inside its lease.
     Outside(Stamp),
+    /// The process of this number gets no more time, though all goes well from here on.
+    Starved(u8),
 }
 
 /// What happens next.
@@ -330,6 +363,14 @@ pub enum Step {
     Wait { true_ms: u8 },
     /// Another server takes over.
     TakeOver { store_ms: u8, floor_ms: u8 },
+    /// The durable store grants time, and Redis has it.
+    GrantTime { from_ms: u8, until_ms: u8 },
+    /// The durable store grants time, and nobody hears of it.
+    SkipTime { until_ms: u8 },
+    /// Redis forgets everything.
+    Forget,
+    /// Requests come to the other Redis.
+    Turn,
 }
 
 impl fmt::Display for Step {
@@ -383,6 +424,14 @@ impl fmt::Display for Step {
             Self::TakeOver { store_ms, floor_ms } => {
                 write!(f, "another server takes over at {store_ms} ms of its clock, and grants from {floor_ms} ms on")
             }
+            Self::GrantTime { from_ms, until_ms } => {
+                write!(f, "the durable store grants time, and Redis has [{from_ms}, {until_ms}) ms")
+            }
+            Self::SkipTime { until_ms } => {
+                write!(f, "the durable store grants time up to {until_ms} ms, and its answer is lost")
+            }
+            Self::Forget => write!(f, "Redis starts again, with nothing"),
+            Self::Turn => write!(f, "requests come to the other Redis"),
         }
     }
 }
@@ -403,8 +452,8 @@ struct Offer {
     holder_ms: u8,
 }
 
-/// The recorded end of each worker, the store's floor, and its clock where that is not free to show any time.
-type OfferKey = ([Option<u8>; WORKERS_MAX], u8, Option<u8>);
+/// The recorded end of each worker, the store's floor and bound, and its clock where that may not show any time.
+type OfferKey = ([Option<u8>; WORKERS_MAX], u8, u8, Option<u8>);
 
 /// A scene with its rules: what may happen in it.
 pub struct Model {
@@ -416,6 +465,8 @@ pub struct Model {
     requests: Vec<LeaseAcquire>,
     /// What may be granted.
     offers: HashMap<OfferKey, Vec<Offer>>,
+    /// Where a holder is known to get more time.
+    served: HashSet<Standing>,
 }
 
 type Visit<'v> = &'v mut dyn FnMut(Step, World, Option<Fault>);
@@ -440,7 +491,8 @@ impl Model {
         };
         let requests = (0..scene.workers).map(|worker| request(Some(worker.into())));
         let requests = std::iter::once(request(None)).chain(requests).collect();
-        Self { scene, without, layout, binding: binding.unwrap(), requests, offers: HashMap::new() }
+        let (binding, offers, served) = (binding.unwrap(), HashMap::new(), HashSet::new());
+        Self { scene, without, layout, binding, requests, offers, served }
     }
 
     /// Where it begins: processes without leases, a store that granted nothing. Where the store's clock may be off, it
@@ -464,6 +516,10 @@ impl Model {
             grants: 0,
             records: [None; WORKERS_MAX],
             replica: [None; WORKERS_MAX],
+            // Before that is no tick to stamp.
+            granted_until_ms: u8::from(self.scene.feature == Feature::GrantedTime),
+            bound_ms: 0,
+            beside_ms: (0, 0),
             processes,
             disks: [None; PROCESSES_MAX],
             messages: Vec::new(),
@@ -492,6 +548,7 @@ impl Model {
         match self.scene.feature {
             Feature::Operator => self.orders(world, visit),
             Feature::Forgetting => self.time_and_take_over(world, visit),
+            Feature::GrantedTime => self.time_and_incarnations(world, visit),
             _ => {}
         }
     }
@@ -692,9 +749,9 @@ impl Model {
         let ends_ms = world.records.map(|record| record.map(|record| record.lease.valid_until_ms));
         let fixed_ms = (self.scene.feature == Feature::Forgetting).then_some(world.true_ms + world.ahead_ms);
         let holder = if self.without.has(Rule::AcquireIsNew) { process } else { 0 };
-        let key = (ends_ms, world.floor_ms, fixed_ms);
+        let key = (ends_ms, world.floor_ms, world.bound_ms, fixed_ms);
         if !self.offers.contains_key(&key) {
-            let offers = self.offers(ends_ms, world.floor_ms, fixed_ms);
+            let offers = self.offers(key);
             self.offers.insert(key, offers);
         }
         for &Offer { worker, start_ms, end_ms, store_ms, holder_ms } in &self.offers[&key] {
@@ -708,7 +765,7 @@ impl Model {
     }
 
     /// What the product's rules offer where these ends are recorded, at all clocks.
-    fn offers(&self, ends_ms: [Option<u8>; WORKERS_MAX], floor_ms: u8, fixed_ms: Option<u8>) -> Vec<Offer> {
+    fn offers(&self, (ends_ms, floor_ms, bound_ms, fixed_ms): OfferKey) -> Vec<Offer> {
         let binding = NamespaceBinding { floor_ms: floor_ms.into(), ..self.binding };
         let used = || {
             let ends_ms = ends_ms.into_iter().zip(0_u32..);
@@ -716,7 +773,8 @@ impl Model {
         };
         let mut offers: Vec<Offer> = Vec::new();
         for store_ms in fixed_ms.map_or(1..=self.scene.clock_max_ms, |fixed_ms| fixed_ms..=fixed_ms) {
-            if binding.check_quarantine("model", store_ms.into()).is_err() {
+            let reach_ms = self.reach_ms(bound_ms, store_ms);
+            if reach_ms == 0 || binding.check_quarantine("model", store_ms.into()).is_err() {
                 continue;
             }
             for request in &self.requests {
@@ -724,7 +782,7 @@ impl Model {
                 let recorded_end_ms = if self.without.has(Rule::StartsAtEnd) { 0 } else { chosen.end_ms };
                 for holder_ms in 1..=self.scene.clock_max_ms {
                     let clocks = Clocks { holder_ms: holder_ms.into(), store_ms: store_ms.into() };
-                    let Ok(interval) = binding.grant(recorded_end_ms, clocks, request.horizon_ms) else { continue };
+                    let Ok(interval) = binding.grant(recorded_end_ms, clocks, reach_ms) else { continue };
                     let worker = byte(chosen.worker.into());
                     let (start_ms, end_ms) = (byte(interval.start), byte(interval.end));
                     let same =
@@ -749,9 +807,9 @@ impl Model {
         let Message { process, is_awaited, .. } = *message;
         let mut last_ms = None;
         for store_ms in self.store_clocks(world) {
-            let end_ms =
-                self.binding.extended_end_ms(recorded_ms.into(), store_ms.into(), self.scene.horizon_ms.into());
-            if last_ms == Some(end_ms) {
+            let reach_ms = self.reach_ms(world.bound_ms, store_ms);
+            let end_ms = self.binding.extended_end_ms(recorded_ms.into(), store_ms.into(), reach_ms);
+            if reach_ms == 0 || last_ms == Some(end_ms) {
                 continue;
             }
             last_ms = Some(end_ms);
@@ -895,9 +953,10 @@ impl World {
             .iter()
             .any(|&rule| model.without.has(rule))
         {
-            let records = self.records;
+            let known = [self.records, self.replica];
             let runs = |worker: u8, grant| {
-                records[usize::from(worker)].is_some_and(|record| record.lease.grant == grant && !record.is_final)
+                let mut records = known.iter().filter_map(|records| records[usize::from(worker)]);
+                records.any(|record| record.lease.grant == grant && !record.is_final)
             };
             self.messages.retain(|message| match message.body {
                 Body::Extend { worker, grant } => message.is_awaited || runs(worker, grant),
@@ -974,6 +1033,9 @@ impl Model {
         messages.sort_unstable();
         let mut store = Packer::default();
         for number in [world.true_ms, world.ahead_ms, world.floor_ms, world.grants] {
+            store.push(number, 4);
+        }
+        for number in [world.granted_until_ms, world.bound_ms, world.beside_ms.0, world.beside_ms.1] {
             store.push(number, 4);
         }
         store.push_records(&world.records);

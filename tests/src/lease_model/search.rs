@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::hash::{BuildHasherDefault, Hasher};
 
-use super::{Fault, Key, Model, Scene, Step, Without};
+use super::{Fault, Key, Model, NAMES, Scene, Step, Without};
 
 /// All states were seen, and nothing was found.
 #[derive(Clone, Copy, Debug)]
@@ -42,6 +42,9 @@ impl fmt::Display for Finding {
         match self.fault {
             Fault::Twice(stamp) => write!(f, "  {stamp} was handed out twice"),
             Fault::Outside(stamp) => write!(f, "  {stamp} does not lie in its lease"),
+            Fault::Starved(process) => {
+                write!(f, "  {} gets no more time, though all goes well from here on", NAMES[usize::from(process)])
+            }
         }
     }
 }
@@ -52,8 +55,9 @@ const STATES_MAX: usize = 1_000_000;
 /// Where a state was come to from: the number of the state before, and the step.
 type Origin = (usize, Step);
 
-/// Sees all states of this scene without these rules. It ends at the first stamp that is handed out twice, and with all
-/// rules also at the first that lies outside its lease.
+/// Sees all states of this scene without these rules. It ends at the first stamp that is handed out twice, with all
+/// rules also at the first that lies outside its lease, and with all rules of uniqueness at the first process that
+/// starves.
 ///
 /// # Errors
 /// What was found.
@@ -82,6 +86,7 @@ pub fn search(scene: Scene, without: Without) -> Result<Explored, Box<Finding>> 
                     found = Some((fault, (number, step)));
                 }
                 if seen.insert(model.key(&next)) {
+                    found = found.or_else(|| Some((model.starved(&next)?, (number, step))));
                     next_front.push((origins.len(), next));
                     origins.push(Some((number, step)));
                 }

@@ -1,5 +1,6 @@
 //! The protocol of worker leases, searched through: with all rules no state of the small worlds has a stamp twice or
-//! outside its lease, and without any one of them there is a shortest way to a duplicate, which is printed.
+//! outside its lease, and without any one of them there is a shortest way to a duplicate, or to a holder that gets no
+//! lease any more, which is printed.
 //!
 //! What the world can do and which example each rule answers is written in `tests/src/lease_model.rs`. To read the
 //! examples: `tests/run --test protocol --no-capture -- lease_model`.
@@ -35,6 +36,11 @@ const SHARED_DISK: Scene = Scene { feature: Feature::SharedDisk, grants_max: 2, 
 const FORGETTING: Scene =
     Scene { feature: Feature::Forgetting, clock_max_ms: 3, horizon_ms: 2, max_horizon_ms: 1, grants_max: 2, ..SMALL };
 
+/// Redis above a durable store: of two processes, and of one whose leases end where no tick does.
+const GRANTED_TIME: Scene = Scene { feature: Feature::GrantedTime, clock_max_ms: 2, grants_max: 2, ..SMALL };
+const COARSE_GRANTED_TIME: Scene =
+    Scene { processes: 1, tick_ms: 2, clock_max_ms: 4, horizon_ms: 3, max_horizon_ms: 3, ..GRANTED_TIME };
+
 /// Nothing is found where all rules hold.
 fn holds(scene: Scene) {
     holds_without(scene, &[]);
@@ -50,12 +56,23 @@ fn holds_without(scene: Scene, rules: &[Rule]) {
 
 /// Without these rules there is a duplicate.
 fn fails_without(scene: Scene, rules: &[Rule]) {
+    let fault = found_without(scene, rules);
+    assert!(matches!(fault, Fault::Twice(_)), "{fault:?}");
+}
+
+/// Without these rules somebody gets no lease any more.
+fn starves_without(scene: Scene, rules: &[Rule]) {
+    let fault = found_without(scene, rules);
+    assert!(matches!(fault, Fault::Starved(_)), "{fault:?}");
+}
+
+fn found_without(scene: Scene, rules: &[Rule]) -> Fault {
     let started = Instant::now();
     match search(scene, Without::rules(rules)) {
         Ok(explored) => panic!("{scene:?} without {rules:?} finds nothing in {explored}: is the rule needed?"),
         Err(finding) => {
-            assert!(matches!(finding.fault, Fault::Twice(_)), "{finding}");
             println!("without {rules:?}:\n{finding}\n  {} states, in {:?}", finding.states, started.elapsed());
+            finding.fault
         }
     }
 }
@@ -150,6 +167,21 @@ fn what_a_store_may_have_forgotten_is_void() {
 fn a_tick_is_entered_under_one_offset() {
     holds(SPREAD);
     fails_without(SPREAD, &[Rule::SpreadEntersOnce]);
+}
+
+#[test]
+fn leases_in_redis_lie_in_time_that_was_granted_to_it() {
+    holds(GRANTED_TIME);
+    fails_without(GRANTED_TIME, &[Rule::EndsAtBound]);
+    fails_without(GRANTED_TIME, &[Rule::BeginsBehindGranted]);
+    fails_without(GRANTED_TIME, &[Rule::TimeJoins]);
+}
+
+#[test]
+fn a_holder_that_cannot_extend_its_lease_gets_one_anew() {
+    holds(COARSE_GRANTED_TIME);
+    starves_without(GRANTED_TIME, &[Rule::LossIsTold]);
+    starves_without(COARSE_GRANTED_TIME, &[Rule::LossIsTold]);
 }
 
 /// The holder of the model and the product's, side by side through random lives: the same stamps, the same answers

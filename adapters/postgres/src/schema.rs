@@ -7,11 +7,11 @@ use sqlx::postgres::PgRow;
 use sqlx::{AssertSqlSafe, Row as _};
 use unalike_storage::{NotBegun, StoreError, StoreIdentity};
 
-use crate::PostgresOptions;
 use crate::database::{Database, Statement, Turn, another_server, number};
 use crate::error::{DUPLICATE, NOT_ALLOWED, TABLE_EXISTS, TYPE_EXISTS, damaged, no_connection, read_error};
 use crate::fence::ServerFacts;
 use crate::record::{Record, ServerIdentity};
+use crate::{Dialect, PostgresOptions};
 
 /// The version of the tables that this program creates, and the only one that it serves.
 pub(crate) const VERSION: i64 = 1;
@@ -360,7 +360,8 @@ async fn change_waiting(
             "another program changed it: try again",
         ));
     }
-    if has_table(&mut turn, database, TAG.name).await? {
+    // Beside sequences the tags are those of another part of the store, which are kept as they were.
+    if database.part() == Dialect::Unalike.name() && has_table(&mut turn, database, TAG.name).await? {
         // Of a mark, the part that says the stripe stays.
         let change = (before.mark ^ record.mark).to_be_bytes();
         let rows = turn.rows(sqlx::query("SELECT DISTINCT mark FROM unalike_tag")).await?;

@@ -263,6 +263,22 @@ async fn a_standby_that_was_not_waited_for_takes_over_with_a_lift_alone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn how_sequences_are_kept_is_nothing_to_tags_in_the_same_database() {
+    let primary = Postgres::start().unwrap();
+    let url = primary.database().unwrap();
+    let standby = primary.start_standby("standby").unwrap();
+    primary.sql("postgres", "ALTER SYSTEM SET synchronous_standby_names = 'standby'").unwrap();
+    primary.sql("postgres", "SELECT pg_reload_conf()").unwrap();
+    let store = open(&url).await;
+    let granted = store.allocate("order", 10, 0).await.unwrap();
+    for failover in ["synchronous", "refused"] {
+        drop(open(&format!("{url}?dialect=sequence&failover={failover}")).await);
+    }
+    assert_eq!(store.allocate("order", 10, 0).await.unwrap().start, granted.end);
+    drop(standby);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn other_data_under_the_same_address_grant_nothing_and_the_same_data_elsewhere_do() {
     let mut first = Postgres::start().unwrap();
     let url = first.database().unwrap();

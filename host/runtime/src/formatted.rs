@@ -54,7 +54,18 @@ pub enum FormatMisfit {
     /// Only the numbers were asked for, and they repeat in each period: only the whole text is unique.
     #[error("its numbers start again in each period, so that only whole texts are unique, and no numbers are given")]
     NumbersRepeat,
+    /// Its keys permute fewer than 20 bits.
+    #[error(
+        "a key for {permuted_bits} bits hides nothing: give it {PERMUTED_BITS_MIN} or more, besides gene and key number"
+    )]
+    HidesNothing {
+        /// Width of what the keys permute.
+        permuted_bits: u8,
+    },
 }
+
+/// A permutation of fewer bits hides little: a table of all that was seen is soon a table of all.
+pub(crate) const PERMUTED_BITS_MIN: u8 = 20;
 
 /// Why a text shows no id of a generator.
 ///
@@ -202,7 +213,8 @@ impl Ids {
     ///
     /// # Errors
     /// As [`Ids::sequence_of`]; the sub-key and the period count together.
-    /// [`StoreError::FormatBound`](unalike_storage::StoreError::FormatBound) for another format.
+    /// [`StoreError::FormatBound`](unalike_storage::StoreError::FormatBound) for another format;
+    /// [`FormatMisfit::HidesNothing`].
     pub async fn formatted(
         &self,
         tag: &str,
@@ -212,6 +224,7 @@ impl Ids {
     ) -> Result<Formatted, Error> {
         let format = format.into();
         // Before anything is opened for a format that is refused.
+        check_keys(tag, &format)?;
         let mut unbound =
             if self.is_bound(tag, &format)? { None } else { Some(self.check_format(of_tag, tag, &format).await?) };
         let id_max = options.id_max.unwrap_or(ID_MAX).min(format.id_max());
@@ -368,6 +381,7 @@ fn of_snowflake(namespace: &str) -> FormatOwner<'_> {
 
 /// Whether a format can show every id of a layout, and none of them as another.
 fn check_layout(namespace: &str, layout: Layout, format: &Format) -> Result<(), Error> {
+    check_keys(namespace, format)?;
     let (layout_max, format_max) = (layout.id_max(), format.id_max());
     let misfit = if format.restart() != Restart::Never {
         FormatMisfit::Restart
@@ -379,6 +393,14 @@ fn check_layout(namespace: &str, layout: Layout, format: &Format) -> Result<(), 
         return Ok(());
     };
     Err(ErrorKind::FormatMisfit { name: namespace.to_owned(), source: misfit }.into())
+}
+
+fn check_keys(name: &str, format: &Format) -> Result<(), Error> {
+    let (permuted_bits, _) = format.shape().key_widths();
+    if format.key_checks().next().is_none() || permuted_bits >= PERMUTED_BITS_MIN {
+        return Ok(());
+    }
+    Err(ErrorKind::FormatMisfit { name: name.to_owned(), source: FormatMisfit::HidesNothing { permuted_bits } }.into())
 }
 
 impl Formatted {

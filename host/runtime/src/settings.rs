@@ -27,11 +27,10 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use unalike_core::{Format, FormatError, FormatKey, FormatOptions, Layout, Restart};
 
+use crate::formatted::PERMUTED_BITS_MIN;
+
 /// The width of a key's id, unless something else is said.
 const KEY_ID_BITS: u8 = 4;
-
-/// A permutation of fewer bits hides little: a table of all that was seen is soon a table of all.
-const PERMUTED_BITS_MIN: u8 = 20;
 
 /// Why settings give no format, or keys no secrets.
 #[derive(Debug, thiserror::Error)]

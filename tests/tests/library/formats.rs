@@ -320,6 +320,15 @@ async fn a_format_that_does_not_fit_a_snowflake_opens_nothing() {
         }
     }
     assert!(ids.snowflakes().is_empty());
+    let keys = [FormatKey { id: 0, secret: 7 }];
+    for bits in [19, 20] {
+        let format = Format::new(&FormatOptions { bits, keys: &keys, ..FormatOptions::default() }).unwrap();
+        let answer = ids.formatted("hidden", None, SequenceOptions::default(), format).await;
+        match answer.map_err(|error| error.to_string()) {
+            Ok(_) => assert_eq!(bits, 20),
+            Err(message) => assert!(bits == 19 && message.contains("a key for 19 bits hides nothing"), "{message}"),
+        }
+    }
     // On a generator that is there already: its layout is taken as the one without the gene.
     let sony = ids.snowflake("sony", SnowflakeOptions::new(Layout::SONYFLAKE)).await.unwrap();
     let misfit = sony.formatted(Format::new(&gene).unwrap());

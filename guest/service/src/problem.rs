@@ -46,7 +46,7 @@ static KINDS: [Kind; 27] = [
     kind("tag-unknown", "The tag is unknown", 404),
     kind("tag-limit", "No more tags may be created", 403),
     kind("sub-key-limit", "No more sub-keys of the tag may be created", 403),
-    kind("number-unsafe", "Ids may be too large for numbers", 400),
+    kind("number-unsafe", "Ids cannot be given as numbers", 400),
     kind("exhausted", "There are no more ids", 410),
     kind("quota-reached", "A quota is used up for now", 429),
     kind("ceiling-reached", "The tag's ceiling is reached", 503),

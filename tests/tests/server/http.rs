@@ -659,6 +659,8 @@ fn a_server_is_ready_while_what_it_was_granted_lasts() -> anyhow::Result<()> {
         let answer = client.get(&format!("/health/ready?{query}"))?;
         assert_eq!(answer.status, status, "{query}: {answer:?}");
         assert!(answer.body.contains(says) && !answer.body.contains("sqlite"), "{query}: {answer:?}");
+        let is_covered = says == "covered";
+        assert_eq!(answer.json()?.get("cover_seconds").is_some(), is_covered, "{query}: {answer:?}");
     }
 
     drop(lock);

@@ -176,7 +176,7 @@ impl Kind {
             Self::IdInvalid => ("id-invalid", "The id is not valid"),
             Self::FormatInvalid => ("format-invalid", "Ids cannot be shown in this format"),
             Self::ShardKeyInvalid => ("shard-key-invalid", "The shard key is not valid"),
-            Self::NumberUnsafe => ("number-unsafe", "Ids may be too large for numbers"),
+            Self::NumberUnsafe => ("number-unsafe", "Ids cannot be given as numbers"),
             Self::Exhausted => ("exhausted", "There are no more ids"),
             Self::QuotaReached => ("quota-reached", "A quota is used up for now"),
             Self::CeilingReached => ("ceiling-reached", "The tag's ceiling is reached"),

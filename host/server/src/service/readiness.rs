@@ -40,6 +40,8 @@ struct Trouble {
 pub(super) struct TagSupply {
     is_open: bool,
     left: u64,
+    /// For how many seconds the one of them lasts that is used up first; none while none is used.
+    cover_seconds: Option<f64>,
     is_ordered: bool,
     /// Whether ids of one of them are asked for, and there are none.
     pub(super) is_uncovered: bool,
@@ -52,6 +54,9 @@ impl TagSupply {
         self.left = self.left.saturating_add(figures.left);
         self.is_ordered |= figures.sequence.mode() == Mode::Ordered;
         self.is_uncovered |= figures.is_uncovered();
+        if let Some(seconds) = figures.cover_seconds().filter(|seconds| seconds.is_finite()) {
+            self.cover_seconds = Some(self.cover_seconds.map_or(seconds, |least| least.min(seconds)));
+        }
     }
 }
 
@@ -99,7 +104,10 @@ impl Readiness {
         let Some(error) = failure else { return Ok(yes()) };
         let is_covered = supply.left > 0 && !supply.is_ordered && !supply.is_uncovered;
         if is_covered && error.is_retryable() {
-            return Ok(json!({ "status": "covered", "store_down_since": trouble.since, "tag": tag }));
+            let cover_seconds = supply.cover_seconds;
+            return Ok(json!({
+                "status": "covered", "store_down_since": trouble.since, "cover_seconds": cover_seconds, "tag": tag,
+            }));
         }
         let problem = quietly(|| Problem::of_store(error, Of::Sequences));
         Err(problem.with("store_down_since", trouble.since.as_str()).with("tag", tag))

@@ -25,12 +25,15 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
-use unalike_core::{Format, FormatError, FormatKey, FormatOptions, Layout, Restart};
+use unalike_core::{Format, FormatError, FormatKey, FormatOptions, Layout, Restart, TemplateFault};
 
 use crate::formatted::PERMUTED_BITS_MIN;
 
 /// The width of a key's id, unless something else is said.
 const KEY_ID_BITS: u8 = 4;
+
+/// So many characters of a placeholder that does not exist are shown.
+const PLACEHOLDER_SHOWN: usize = 32;
 
 /// Why settings give no format, or keys no secrets.
 #[derive(Debug, thiserror::Error)]
@@ -67,7 +70,8 @@ pub enum SettingsError {
     /// Too few bits are left for a permutation.
     #[error(
         "a key for {permuted_bits} bits hides nothing: of {bits} bits, gene_bits takes {gene_bits} and key_id_bits \
-         {key_id_bits}, and {PERMUTED_BITS_MIN} at least must be left"
+         {key_id_bits}, and {PERMUTED_BITS_MIN} at least must be left; {}",
+        least_of_keys(*gene_bits, *key_id_bits)
     )]
     HidesNothing {
         /// What is left.
@@ -78,6 +82,32 @@ pub enum SettingsError {
         gene_bits: u8,
         /// Width of a key's number.
         key_id_bits: u8,
+    },
+    /// The template gives the id fewer digits than a number under a key may need.
+    #[error(
+        "the template has {width} digits for the id, and a number of {bits} bits may need {}: write {{id:0{}}}, or give it \
+         fewer bits; {}",
+        digits(*bits),
+        digits(*bits),
+        least_of_keys(*gene_bits, *key_id_bits)
+    )]
+    Digits {
+        /// How many it has.
+        width: u8,
+        /// Width of the number.
+        bits: u8,
+        /// Width of the gene.
+        gene_bits: u8,
+        /// Width of a key's number.
+        key_id_bits: u8,
+    },
+    /// The template has a placeholder that does not exist.
+    #[error("{}", naming(error, placeholder))]
+    Placeholder {
+        /// What stands there, or its beginning.
+        placeholder: String,
+        /// Where, and which there are.
+        error: FormatError,
     },
     /// A key that is not among the configuration's.
     #[error("there is no key {id}: add [keys.{id}]")]
@@ -110,6 +140,32 @@ pub enum SettingsError {
     /// What is left to say of a format.
     #[error(transparent)]
     Format(#[from] FormatError),
+}
+
+/// How many digits the greatest number of so many bits has.
+fn digits(bits: u8) -> u32 {
+    let greatest = (1_u64 << bits.min(63)) - 1;
+    greatest.checked_ilog10().map_or(1, |power| power + 1)
+}
+
+/// The least width that a number may have under a key.
+fn least_of_keys(gene_bits: u8, key_id_bits: u8) -> String {
+    let needs = |key_id_bits: u8| PERMUTED_BITS_MIN.saturating_add(gene_bits).saturating_add(key_id_bits);
+    let least = needs(key_id_bits);
+    let said = format!("a key needs bits = {least} ({} digits) or more", digits(least));
+    if key_id_bits == 0 {
+        return said;
+    }
+    let without = needs(0);
+    format!(
+        "{said}; with key_id_bits = 0, the only key, numbered 0, needs bits = {without} ({} digits)",
+        digits(without)
+    )
+}
+
+/// The core's message, which cannot quote the template.
+fn naming(error: &FormatError, placeholder: &str) -> String {
+    error.to_string().replacen("no such placeholder", &format!("no such placeholder as {placeholder:?}"), 1)
 }
 
 /// Which keys have a place in so many bits.
@@ -264,8 +320,9 @@ impl FormatSettings {
             }
             keys.push(FormatKey { id, secret });
         }
-        Ok(Format::new(&FormatOptions {
-            template: self.template.as_deref().unwrap_or("{id}"),
+        let template = self.template.as_deref().unwrap_or("{id}");
+        let format = Format::new(&FormatOptions {
+            template,
             utc_offset_minutes: self.utc_offset.map_or(0, |offset| offset.minutes),
             restart: self.restart.map_or(Restart::Never, Restart::from),
             bits,
@@ -273,8 +330,25 @@ impl FormatSettings {
             key_id_bits,
             keys: &keys,
             context,
-        })?)
+        });
+        format.map_err(|error| match error {
+            FormatError::Digits { width } if !ids.is_empty() => {
+                SettingsError::Digits { width, bits, gene_bits, key_id_bits }
+            }
+            FormatError::Template { at, fault: TemplateFault::Placeholder } => {
+                SettingsError::Placeholder { placeholder: placeholder_at(template, at), error }
+            }
+            error => error.into(),
+        })
     }
+}
+
+/// The placeholder that begins at this byte, or the beginning of a longer one.
+fn placeholder_at(template: &str, at: usize) -> String {
+    let rest = template.get(at..).unwrap_or_default();
+    let whole = rest.split_inclusive('}').next().unwrap_or(rest);
+    let shown: String = whole.chars().take(PLACEHOLDER_SHOWN).collect();
+    if shown.len() < whole.len() { format!("{shown}..") } else { shown }
 }
 
 /// `+08:00`: how far a clock is ahead of UTC.
@@ -477,6 +551,49 @@ impl Secrets {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_format_that_does_not_fit_says_the_figures() {
+        let keys = serde_json::from_str(
+            r#"{"0": {"secret": "000102030405060708090a0b0c0d0e0e"}, "1": {"secret": "000102030405060708090a0b0c0d0e0f"}}"#,
+        );
+        let secrets = Secrets::read(&keys.unwrap()).unwrap();
+        let of_tag = |json: &str| serde_json::from_str::<FormatSettings>(json).unwrap().of_tag("order", &secrets);
+        for (json, says) in [
+            (
+                r#"{"template": "{id:06}", "keys": [1]}"#,
+                "has 6 digits for the id, and a number of 63 bits may need 19: write {id:019}, or give it fewer bits; a key \
+                 needs bits = 24 (8 digits) or more; with key_id_bits = 0, the only key, numbered 0, needs bits = 20 (7 digits)",
+            ),
+            (
+                r#"{"template": "{id:06}", "keys": [1], "bits": 19}"#,
+                "must be left; a key needs bits = 24 (8 digits) or more",
+            ),
+            (
+                r#"{"keys": [0], "key_id_bits": 0, "bits": 19}"#,
+                "must be left; a key needs bits = 20 (7 digits) or more",
+            ),
+            (r#"{"keys": [1], "bits": 19, "gene_bits": 2}"#, "must be left; a key needs bits = 26 (8 digits) or more"),
+            (
+                r#"{"template": "{id}{idd}"}"#,
+                "the template is wrong at byte 4: no such placeholder as \"{idd}\"; there are {id}, ",
+            ),
+            (
+                r#"{"template": "{id}{éééééééééééééééééééééééééééééééééééé}"}"#,
+                "no such placeholder as \"{ééééééééééééééééééééééééééééééé..\"; there are",
+            ),
+        ] {
+            let error = of_tag(json).unwrap_err().to_string();
+            assert!(error.contains(says), "{json}: {error}");
+        }
+        for json in [
+            r#"{"template": "{id:08}", "keys": [1], "bits": 24}"#,
+            r#"{"template": "{id:07}", "keys": [0], "bits": 20, "key_id_bits": 0}"#,
+        ] {
+            assert!(of_tag(json).is_ok(), "{json}");
+        }
+        assert_eq!([1, 3, 4, 19, 20, 24, 63].map(digits), [1, 1, 2, 6, 7, 8, 19]);
+    }
 
     #[test]
     fn a_distance_from_utc_is_read_and_written() {

@@ -169,7 +169,10 @@ fn what_is_refused_makes_no_store() {
         (&["next", "order", "--sub", ""], "its sub-key is empty"),
         (&["next", "order", "--sub", "north "], "has a space at an end"),
         (&["next", "redis-leases"], "is kept under this name"),
-        (&["next", "nosuch", "--snowflake"], "no snowflake \"nosuch\" is configured"),
+        (
+            &["next", "nosuch", "--snowflake"],
+            "no snowflake \"nosuch\" is configured, only \"default\": add [snowflakes.",
+        ),
         (&["next", "default"], "is a snowflake: add --snowflake"),
         (&["next", "order", "--shard-key", "5"], "carry no bits of one"),
         (&["next", "default", "--snowflake", "--shard-key", "5"], "carry no bits of one"),

@@ -246,7 +246,11 @@ fn templates_are_written_and_read_over_http_and_on_the_command_line() -> anyhow:
     fails(at, &["next", "plain", "--shard-key", "1"], "carry no bits of one");
     fails(at, &["next", "plain", "--format", "template"], "has no template");
     fails(at, &["decode", "ORD", "--tag", "order"], "3 bytes long");
-    fails(at, &["decode", "1", "--snowflake", "nobody"], "nobody");
+    fails(
+        at,
+        &["decode", "1", "--snowflake", "nobody"],
+        "no snowflake \"nobody\" is configured, only \"dated\", \"default\", \"web\"",
+    );
     fails(at, &["decode", "1", "--format", "template"], "say of which");
     for arguments in [
         &["next", "order", "--format", "hex"][..],

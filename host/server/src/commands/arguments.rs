@@ -122,6 +122,12 @@ fn whole<const MIN: u64, const MAX: u64>(text: &str) -> Result<u64, String> {
     })
 }
 
+/// The number of a worker that is leased.
+fn leased_worker(text: &str) -> Result<u32, String> {
+    let wanted = "it must be the number that `unalike leases list` shows under WORKER";
+    decimal(text).ok_or_else(|| wanted.to_owned())
+}
+
 /// A tag begins once.
 fn no_start(_: &str) -> Result<u64, String> {
     Err("the start of a tag never changes: raise its next number, with `unalike tags raise`".to_owned())
@@ -565,7 +571,7 @@ pub(crate) enum LeasesCommand {
         /// The namespace: the name of a snowflake
         namespace: String,
         /// The worker's number
-        #[arg(id = "leased_worker", value_name = "WORKER")]
+        #[arg(id = "leased_worker", value_name = "WORKER", value_parser = leased_worker)]
         worker: u32,
     },
     /// Say that nobody holds a lease of a namespace, where no durable store knows it: in Redis with --backing none,

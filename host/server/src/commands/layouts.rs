@@ -61,10 +61,14 @@ fn guess(layouts: &Layouts, arguments: &DecodeArguments) -> anyhow::Result<()> {
     let guessed = layouts.candidates(&arguments.id, arguments.all)?;
     if guessed.candidates.is_empty() {
         let all = layouts.candidates(&arguments.id, true)?.candidates;
-        let mut numbers: Vec<_> = all.iter().filter_map(|it| Some((it.read_as, it.number.as_deref()?))).collect();
-        numbers.dedup();
-        let numbers = numbers.iter().filter(|(read_as, _)| *read_as != "decimal");
-        let read = numbers.map(|(read_as, number)| format!(" As {read_as} it is the number {number}."));
+        // Each once: there is a candidate for every layout.
+        let mut numbers: Vec<(&str, &str)> = Vec::new();
+        for number in all.iter().filter_map(|it| Some((it.read_as, it.number.as_deref()?))) {
+            if number.0 != "decimal" && !numbers.contains(&number) {
+                numbers.push(number);
+            }
+        }
+        let read = numbers.iter().map(|(read_as, number)| format!(" As {read_as} it is the number {number}."));
         return print(&format!(
             "It has no time that makes sense in any known layout: it may be a number of a sequence.{} --all shows what each \
              layout would read in it.\n",
@@ -274,7 +278,7 @@ fn read_text(config: &Config, text: &str, arguments: &TextArguments) -> anyhow::
                 }
             };
             match read {
-                Err(unknown @ Refusal::SnowflakeUnknown { .. }) => return Err(unknown.into()),
+                Err(Refusal::SnowflakeUnknown { .. }) => return Err(anyhow!(formats.unknown_snowflake(name))),
                 read => read.with_context(|| hint(config, name, format))?,
             }
         }

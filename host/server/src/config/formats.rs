@@ -21,6 +21,9 @@ use crate::config::channels::{Channel, ChannelConfig};
 use crate::words::decimal;
 use crate::words::{rfc3339, shortened};
 
+/// So many snowflakes are named where one is not configured.
+const SNOWFLAKES_NAMED: usize = 8;
+
 /// The greatest number that is exact in JavaScript, in bits.
 pub(crate) const SAFE_BITS: u8 = 53;
 
@@ -173,7 +176,7 @@ impl IdFormat {
         let issued = match notation.text() {
             None => self.format.read(text).map_err(|error| refused(&error))?,
             Some(notation) => {
-                let number = decode(text, notation).map_err(|error| refused(&error))?;
+                let number = number_in(text, notation)?;
                 self.format.original(number).map_err(|error| refused(&error))?
             }
         };
@@ -210,6 +213,18 @@ impl Formats {
     /// How the ids of a tag are shown, if something is said of that.
     pub(crate) fn of_tag(&self, tag: &str) -> Option<&IdFormat> {
         if self.quick.contains(tag) { self.snowflakes.get(tag) } else { self.tags.get(tag) }
+    }
+
+    /// What a command says of a snowflake that is not configured. Callers of HTTP are told no other names.
+    pub(crate) fn unknown_snowflake(&self, name: &str) -> String {
+        let known: Vec<String> = self.layouts.keys().take(SNOWFLAKES_NAMED).map(|known| format!("{known:?}")).collect();
+        let more = if self.layouts.len() > SNOWFLAKES_NAMED { ", .." } else { "" };
+        format!(
+            "no snowflake {:?} is configured, only {}{more}: add [snowflakes.NAME], with a layout, to the file that --config \
+             names",
+            shortened(name),
+            known.join(", ")
+        )
     }
 
     /// Reads the text of an id of a tag, in this notation or in the usual one.
@@ -461,11 +476,29 @@ impl ReadText {
     /// # Errors
     /// [`Refusal`].
     pub(crate) fn of_notation(text: &str, notation: Notation) -> Result<Self, Refusal> {
-        let refused = |error: TextError| Refusal::Text { text: shortened(text), reason: error.to_string() };
         let Some(known) = notation.text() else { return Err(Refusal::FormatAlone) };
-        let id = decode(text, known).map_err(refused)?;
+        let id = number_in(text, known)?;
         Ok(Self::new(text, &Issued { id, number: id, gene: None, key_id: None, issued_ms: None }))
     }
+}
+
+/// The number that a text is in this notation.
+///
+/// # Errors
+/// [`Refusal::Text`], which says how long such texts are if this one is not.
+fn number_in(text: &str, notation: Text) -> Result<u64, Refusal> {
+    decode(text, notation).map_err(|error| {
+        let expected = match (&error, notation) {
+            (TextError::Length { .. }, Text::Decimal) => ": a text in decimal has 1 to 19 characters",
+            (TextError::Length { .. }, Text::Padded) => ": a padded text has 19 characters",
+            (TextError::Length { .. }, Text::Base36) => ": a text in base36 has 13 characters",
+            (TextError::Length { .. }, Text::Base62) => ": a text in base62 has 11 characters",
+            (TextError::Length { .. }, Text::Base32) => ": a text in base32 has 13 characters",
+            (TextError::Length { .. }, Text::Uuid) => ": a UUID has 36 characters, four of which are hyphens",
+            _ => "",
+        };
+        Refusal::Text { text: shortened(text), reason: format!("{error}{expected}") }
+    })
 }
 
 /// Whether a tag that begins at this number can be shown at all.

@@ -257,7 +257,8 @@ pub(crate) fn check_wish(formats: &Formats, owner: Owner<'_>, asked: FormatReque
         Owner::Tag { sub: Some(sub), .. } => return Err(sub_key_of_quick(sub).into()),
         Owner::Tag { name, sub: None } | Owner::Snowflake { name } => {
             if !formats.layouts.contains_key(name) {
-                return Err(Refusal::snowflake_unknown(name).into());
+                let problem = Problem::from(Refusal::snowflake_unknown(name));
+                return Err(problem.saying(formats.unknown_snowflake(name)).into());
             }
             formats.snowflakes.get(name)
         }

@@ -31,7 +31,7 @@ use figment::providers::{Format as _, Serialized, Toml};
 use rustix::fs::Access;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use unalike::settings::{FormatSettings, KeySettings, Secrets, UtcOffset};
+use unalike::settings::{FormatSettings, KeySettings, RestartWord, Secrets, UtcOffset};
 use unalike::storage::LeaseLimits;
 use unalike::{Clock, ClockPolicy, Layout, SnowflakeOptions, Spread, SystemClock, storage};
 use unalike_stores::{StoreUrl, StoreUrls};
@@ -415,7 +415,22 @@ impl Config {
         self.layouts()?;
         self.declared()?;
         self.formats(&Secrets::unread(&self.keys)?)?;
+        self.check_restarts()?;
         self.validate_leases()?;
+        Ok(())
+    }
+
+    /// Refuses a counter that starts again where its periods have no place: each is a sub-key.
+    fn check_restarts(&self) -> anyhow::Result<()> {
+        let restarts = |tag: &TagConfig| tag.restart.is_some_and(|restart| restart != RestartWord::Never);
+        let Some((name, _)) = self.tags.iter().find(|(_, tag)| restarts(tag)) else { return Ok(()) };
+        for url in self.store.iter().chain(&self.backing).filter(|url| !url.is_nothing()) {
+            ensure!(
+                url.place()?.has_sub_keys(),
+                "the configuration's tag {name:?} starts again (restart), and counts each period under a sub-key, which tags in \
+                 {url} do not have: leave restart out, or use a store without dialect=, or with dialect=slow-ordered"
+            );
+        }
         Ok(())
     }
 
@@ -1018,6 +1033,19 @@ mod tests {
             ("[tags.a]\nchannel = \"ordered\"", "--store redis://HOST/DATABASE"),
             ("[tags.a]\nchannel = \"fast\"", "tags.a.channel: \"fast\" is unknown: it is one of "),
             ("[tags.a]\nbuff_size = 5", "channel"),
+            (
+                "store = \"mysql://ids@h/db?dialect=leaf\"\n[tags.a]\ntemplate = \"{yyyy}{id}\"\nrestart = \"year\"",
+                "\"a\" starts again (restart), and counts each period under a sub-key, which tags in mysql://ids@h/db?dialect=leaf",
+            ),
+            (
+                "store = \"postgres://ids@h/db?dialect=sequence\"\n[tags.a]\ntemplate = \"{yyyy}{id}\"\nrestart = \"year\"",
+                "leave restart out",
+            ),
+            (
+                "store = \"redis://h\"\nbacking = \"mysql://ids@h/db?dialect=tinyid\"\n[tags.a]\ntemplate = \"{yyyy}{id}\"\n\
+                 restart = \"year\"",
+                "leave restart out",
+            ),
             ("[tags.a]\nids_per_s = 0", "tags.a.ids_per_s: it is the number `0`, and must be a whole number from 1"),
             ("[tags]\nids_per_s = 5", "tags.ids_per_s: it is the number `5`, and must be a table"),
             ("[snowflakes.a]\nids_per_s = 5", "the key layout is missing"),
@@ -1032,6 +1060,16 @@ mod tests {
             let error = format!("{:#}", load(text).unwrap_err());
             assert!(error.contains(named), "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn a_counter_starts_again_in_stores_with_sub_keys() {
+        for store in ["sqlite://a", "mysql://ids@h/db", "mysql://ids@h/db?dialect=slow-ordered", "etcd://h/ids"] {
+            let restart = "[tags.a]\ntemplate = \"{yyyy}{id}\"\nrestart = \"year\"";
+            assert!(load(&format!("store = \"{store}\"\n{restart}")).is_ok(), "{store}");
+        }
+        let never = "[tags.a]\ntemplate = \"{id}\"\nrestart = \"never\"";
+        assert!(load(&format!("store = \"mysql://ids@h/db?dialect=leaf\"\n{never}")).is_ok());
     }
 
     #[test]

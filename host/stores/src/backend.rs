@@ -141,6 +141,11 @@ pub trait Place: Send + Sync {
         false
     }
 
+    /// Whether its tags can have any sub-key, as a counter that starts again needs for its periods.
+    fn has_sub_keys(&self) -> bool {
+        true
+    }
+
     /// The layout of all snowflakes whose workers it leases, where another system that shares them decides it.
     fn layout(&self) -> Option<Layout> {
         None

@@ -92,6 +92,10 @@ impl Place for MysqlOptions {
         matches!(self.dialect, Dialect::IdGenerator { source_stopped: false, .. })
     }
 
+    fn has_sub_keys(&self) -> bool {
+        matches!(self.dialect, Dialect::Unalike | Dialect::SlowOrdered)
+    }
+
     fn tables(&self) -> Option<Tables> {
         Some(tables(&self.dialect))
     }

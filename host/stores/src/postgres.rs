@@ -104,6 +104,10 @@ impl Place for PostgresOptions {
         Ok(Arc::new(PostgresLeases::connect(options).await?))
     }
 
+    fn has_sub_keys(&self) -> bool {
+        self.dialect == Dialect::Unalike
+    }
+
     fn tables(&self) -> Option<Tables> {
         Some(tables(self.dialect, self.schema.as_deref()))
     }

@@ -83,6 +83,11 @@ impl Place for RedisOptions {
         matches!(self.dialect, Dialect::IdGenerator { .. })
     }
 
+    fn has_sub_keys(&self) -> bool {
+        // Those of the clock are the numbers of shards.
+        self.dialect == Dialect::Unalike
+    }
+
     fn asks_whether_source_stopped(&self) -> bool {
         matches!(self.dialect, Dialect::IdGenerator { source_stopped: false, .. })
     }

@@ -132,6 +132,15 @@ pub(crate) fn connect_error(at: &str, error: sqlx::Error) -> StoreError {
         sqlx::Error::Io(_) => {
             return StoreError::unavailable(format!("the server at {at} cannot be reached")).with_source(error);
         }
+        // The server's own words, of a login that it denied.
+        sqlx::Error::Database(said) if said.message().contains("using password: NO") => {
+            let what = format!(
+                "connecting, at {at}: the server denied access, and no password was given: name a file that holds it \
+                 (password-file=PATH) or a variable (password-env=NAME) in the store's URL; check the user's name, and \
+                 whether the server demands TLS (ssl-mode)"
+            );
+            return StoreError::refused(what).with_source(error);
+        }
         _ => {}
     }
     read_error(at, "connecting", error)

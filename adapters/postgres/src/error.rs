@@ -74,8 +74,8 @@ fn judge(code: &str) -> (Kind, &'static str) {
         "26000" | "42P05" | "08P01" => (StoreError::refused, POOLED),
         "28000" | "28P01" => (
             StoreError::refused,
-            "the server denied access: check the user's name and password, the server's pg_hba.conf, and whether it \
-             demands TLS (ssl-mode)",
+            "the server denied access: check the user's name and password (password-file=PATH or password-env=NAME in the \
+             URL says where it is), the server's pg_hba.conf, and whether it demands TLS (ssl-mode)",
         ),
         NOT_ALLOWED => (
             StoreError::refused,

@@ -147,7 +147,9 @@ impl StoreUrl {
     /// The URL without its password.
     fn shown(&self) -> String {
         let (scheme, rest) = self.0.split_once("://").unwrap_or(("", &self.0));
-        if scheme == "sqlite" {
+        // A path without its slashes is no secret either.
+        let is_path = scheme.is_empty() && self.0.starts_with("sqlite:") && !self.0.contains(['@', '?']);
+        if scheme == "sqlite" || is_path {
             return self.0.clone();
         }
         // By what no parser has to understand: everything between a colon and the last @, and a parameter of that name.

@@ -28,6 +28,7 @@ async fn what_is_missing_or_forbidden_is_refused_and_says_what_to_do() {
     let server = MariaDb::start().unwrap();
     let url = server.database().unwrap();
     judge(MariaDb::try_connect(&url.replace("root@", "stranger:wrong@"), "").await, REFUSED, "denied access");
+    judge(MariaDb::try_connect(&url.replace("root@", "stranger@"), "").await, REFUSED, "password-env=NAME");
     let (address, database) = url.rsplit_once('/').unwrap();
     judge(MariaDb::try_connect(&format!("{address}/nowhere"), "").await, REFUSED, "no such database: create it");
 

@@ -54,6 +54,9 @@ mod tests {
             ("redis://ids:secret/0?prefix=p", "redis://ids:../0?prefix=p"),
             ("zookeeper://ids:secret@a:1,b:2/c?leaf=d", "zookeeper://ids@a:1,b:2/c?leaf=d"),
             ("ids:secret@db/ids", "ids@db/ids"),
+            ("ids:secret", "ids:.."),
+            ("sqlite:ids", "sqlite:ids"),
+            ("sqlite:secret@db/ids", "sqlite@db/ids"),
             ("sqlite:///home/a:b@c/ids.sqlite", "sqlite:///home/a:b@c/ids.sqlite"),
         ] {
             let url = StoreUrl::new(url);

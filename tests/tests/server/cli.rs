@@ -697,6 +697,9 @@ fn schema_prints_tables_and_the_least_privileges() {
         assert!(text.lines().any(|printed| printed == line), "no {line:?} in {text}");
     }
     assert!(!text.contains(";;"));
+    let said = run(at, ["schema"]).unwrap().stderr;
+    assert!(said.contains("sqlite://unalike.sqlite needs none") && said.contains("for MySQL"), "{said}");
+    assert_eq!(run(at, ["schema", "--dialect", "unalike"]).unwrap().stderr, "");
     fails(at, &["schema", "--dialect", "loof"], 1, &["loof", "tinyid"]);
     fails(at, &["schema", "upgrade"], 1, &["sqlite://unalike.sqlite", "MySQL"]);
     assert!(!at.join("unalike.sqlite").exists(), "no store is needed for it");

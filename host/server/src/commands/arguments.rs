@@ -26,17 +26,17 @@ Examples:
   unalike range --layout leaf --from 2026-01-01 --to 2026-02-01     the ids of a month, for an index
   unalike decode ORD-20261122-0000000042 --tag order     by the template in the configuration
   unalike config default > unalike.toml     a configuration file to start from
-  unalike --store 'mysql://ids@db/ids?password-file=/etc/ids.password'     sequences and leases in MySQL
-  unalike --store 'postgres://ids@db/ids?password-file=/etc/ids.password'  the same in PostgreSQL
-  unalike --store etcd://etcd1,etcd2,etcd3/ids                             and in etcd
+  unalike --store 'mysql://ids@db/ids?password-file=/etc/ids.pw'     sequences and leases in MySQL
+  unalike --store 'postgres://ids@db/ids?password-file=/etc/ids.pw'  the same in PostgreSQL
+  unalike --store etcd://etcd1,etcd2,etcd3/ids                       and in etcd
   unalike --leases zookeeper://zk1,zk2,zk3 --local-leases /var/lib/unalike  workers from ZooKeeper
   unalike leases list                who holds which worker, and until when
-  unalike --store 'mysql://ids@db/ids' tags import --from leaf     continue where Leaf's own tables end
-  unalike --store redis://cache/0 --backing sqlite://backing.sqlite     from Redis, whatever it may lose
-  unalike --store sqlite:///var/lib/unalike/ids.sqlite serve --listen 0.0.0.0:8080 --tokens tokens.toml
+  unalike --store 'mysql://ids@db/ids' tags import --from leaf   continue where Leaf's tables end
+  unalike --store redis://cache/0 --backing sqlite://backing.sqlite  from Redis, which may lose data
+  unalike --store sqlite:///var/lib/ids.sqlite serve --listen 0.0.0.0:8080 --tokens tokens.toml
 
 Settings, by precedence: the flag, its environment variable, the configuration file, the default.
-Exit codes: 0 done, 1 failed (the reason is on the standard error), 2 the command line cannot be read.";
+Exit codes: 0 done, 1 failed (the standard error says why), 2 the command line cannot be read.";
 
 impl Arguments {
     /// Those of this process. A command line that cannot be read ends it with exit code 2.
@@ -358,7 +358,7 @@ Routes (GET and POST where ids are handed out):
   /v1/sequences/TAG/ids?count=N&sub=KEY              {\"tag\":\"order\",\"ids\":[\"1\",\"2\"]}
   /v1/snowflakes/NAME/ids?count=N                    the snowflake \"default\" needs no configuration
     &format=decimal|padded|base36|base62|base32|uuid|template&shard_key=N&as=string|number
-  /v1/uuids?version=4|7&count=N  /v1/ulids?count=N   {\"version\":7,\"uuids\":[..]}, {\"ulids\":[..]}: random, without a store
+  /v1/uuids?version=4|7&count=N  /v1/ulids?count=N   {\"version\":7,\"uuids\":[..]}; without any store
   /v1/tags  /v1/tags/TAG                             list, create (POST), change (PATCH)
   /v1/decode/ID?layout=NAME  /v1/layouts             without a layout: whose id it may be
   /v1/decode/TEXT?tag=TAG|snowflake=NAME|format=FORMAT   a text as it was shown
@@ -374,19 +374,19 @@ A configuration file (`unalike config default` prints one with every key):
   store = \"sqlite:///var/lib/unalike/ids.sqlite\"
   create_tags = false
   [snowflakes.web]          # GET /v1/snowflakes/web/ids
-  layout = \"cosid-53\"     # see `unalike layouts`, or written out; horizon_ms, ahead_max_ms, clock and spread may follow
+  layout = \"cosid-53\"     # see `unalike layouts`, or written out; `unalike config default` has more
 
-A token file, for --tokens (`unalike tokens new` makes entries); requests then carry `Authorization: Bearer TOKEN`, except for /health/.. and
-/openapi.json:
+A token file, for --tokens (`unalike tokens new` makes entries); requests then carry `Authorization: Bearer TOKEN`, except \
+for /health/.. and /openapi.json:
   [[tokens]]
   name = \"billing\"
   token = \"at-least-16-characters\"   # or sha256 = \"..\"
-  scope = \"read\"                    # or \"lease\": also grant segments and workers to hosts; or \"admin\": also create,
-                                    # change and raise tags
+  scope = \"read\"                    # or \"lease\": also grant segments and workers to hosts
+                                    # or \"admin\": also create, change and raise tags
   tags = [\"order\", \"invoice*\"]    # may be left out
   expires = 2027-12-31              # may be left out
 
-SIGTERM or SIGINT ends it: running requests finish, unused ids go back to the store. A second one ends it at once.
+SIGTERM or SIGINT ends it: running requests finish, unused ids go back to the store. A second one ends it at once. \
 On SIGTERM it keeps serving for drain_ms first, while /health/ready says 503. SIGHUP reads the token file again.";
 
 /// Which ids to print.
@@ -419,7 +419,8 @@ Maelstrom starts one such process per node, and speaks with it by lines of JSON 
   #!/bin/sh
   exec unalike --store 'mysql://ids@db/ids' maelstrom
 
-  maelstrom test -w unique-ids --bin ./node.sh --node-count 3 --time-limit 30 --rate 1000 --nemesis partition";
+  maelstrom test -w unique-ids --bin ./node.sh --node-count 3 \\
+    --time-limit 30 --rate 1000 --nemesis partition";
 
 /// Which ids a node of Maelstrom's gives.
 #[derive(Debug, Args)]
@@ -464,7 +465,7 @@ Of etcd it prints the commands that let a user read and write below the prefix, 
 #[command(args_conflicts_with_subcommands = true)]
 pub(crate) struct SchemaArguments {
     /// Whose tables: unalike, leaf, tinyid, cosid, sequence-table, id-generator, batch, slow-ordered, ticket; in
-    /// PostgreSQL unalike, sequence [default: those of --store]
+    /// PostgreSQL unalike, sequence [default: those of --store; SQLite needs none, and gets MySQL's]
     #[arg(long, value_name = "NAME")]
     pub(crate) dialect: Option<String>,
     /// The user that the privileges are for: NAME, or NAME@HOST
@@ -803,6 +804,15 @@ mod tests {
         match Arguments::read_from(line).map_err(|error| error.to_string())?.command {
             Some(Command::Serve(serve)) => Ok(serve.settings),
             other => Err(format!("{other:?}")),
+        }
+    }
+
+    #[test]
+    fn lines_that_must_not_be_wrapped_fit_100_columns() {
+        for help in [EXAMPLES, SERVE_HELP, SCHEMA_HELP, MAELSTROM_HELP, BENCH_HELP] {
+            for line in help.lines().filter(|line| line.starts_with("  ")) {
+                assert!(line.chars().count() <= 100, "{line}");
+            }
         }
     }
 

@@ -31,6 +31,14 @@ pub(crate) async fn schema(config: &Config, arguments: &SchemaArguments) -> anyh
         None if leases_are_named && !has_tables => None,
         None => Some(sources::stores_tables(config)?),
     };
+    if let (None, false, Some(tables)) = (&arguments.dialect, has_tables, &dialect) {
+        eprintln!(
+            "unalike: the store {} needs none, and makes its file by itself. These are for {}: name the store that they are \
+             for (--store), or whose tables are meant (--dialect)",
+            config.store,
+            tables.backend.title()
+        );
+    }
     let leases = match (leases_are_named, &dialect) {
         _ if !has_leases => None,
         (true, _) => leases::named_tables(config)?,

@@ -9,6 +9,7 @@ use jiff::SignedDuration;
 /// The longest run: a day.
 const DURATION_MAX: Duration = Duration::from_secs(86_400);
 
+/// Paragraphs have no line breaks: the help is wrapped to the terminal.
 pub(crate) const BENCH_HELP: &str = "\
 Examples:
   unalike bench                                            the server on this machine, 10 seconds
@@ -16,10 +17,10 @@ Examples:
   unalike bench --snowflake default --count 100 --json
   unalike bench --requests 1000000 --pipeline 16
 
-Each connection sends its next requests when the last ones were answered. The ids that come are used up. If the server
-creates tags on first use it creates the tag \"bench\", which stays: no tag is ever deleted, since its numbers must not come
-again. --tag NAME or --snowflake NAME uses one that is there. An id that comes twice, a connection that is lost and cannot be opened
-again, or a run in which every request failed ends with exit code 1.";
+Each connection sends its next requests when the last ones were answered. The ids that come are used up. If the server \
+creates tags on first use it creates the tag \"bench\", which stays: no tag is ever deleted, since its numbers must not come \
+again. --tag NAME or --snowflake NAME uses one that is there. An id that comes twice, a connection that is lost and cannot \
+be opened again, or a run in which every request failed ends with exit code 1.";
 
 /// What to send, and for how long.
 #[derive(Debug, Args)]

@@ -155,6 +155,9 @@ const QUARANTINE_NEW: &str = concat!(
 /// The row of all namespaces.
 pub(crate) const READ_STORE: &str = "SELECT version, max_horizon_ms FROM unalike_lease_store WHERE id = 1";
 
+/// Whether there is such a row, which is written once all tables of leases are there.
+const BEGUN: &str = "SELECT 1 FROM unalike_lease_store WHERE id = 1";
+
 /// Whether there is a table for it.
 pub(crate) const HAS_STORE: &str = "SELECT 1 FROM information_schema.TABLES \
     WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = 'unalike_lease_store'";
@@ -233,7 +236,7 @@ impl MysqlLeases {
     /// On a server that was looked at.
     pub(crate) async fn open(database: &Database, options: &MysqlOptions) -> Result<Self, StoreError> {
         options.limits.validate()?;
-        tables::open(database, options, &TABLES).await?;
+        tables::open_begun(database, options, &TABLES, Some(BEGUN)).await?;
         open_store(database, options.limits).await?;
         let tables = LeaseTables { database: database.clone(), limits: options.limits, steps: Arc::default() };
         // The other tables: what is missing in them is known from the beginning.

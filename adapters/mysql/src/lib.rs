@@ -552,7 +552,7 @@ impl MysqlStore {
     /// of the namespace from now on, and `limits.max_skew_ms`, by which the clocks of the two servers may differ. The
     /// leases from before are not extended. A namespace that is used here for the first time, since this server may
     /// have lost it, waits for the longest horizon that any program ever came with, `limits.max_horizon_ms` included.
-    /// This makes the tables of leases where they are missing, for they may have been lost too.
+    /// This makes the tables of leases where all are missing, for they may have been lost too.
     ///
     /// **Replication has to end first.** A server that still applies what another one sent overwrites lifted rows with
     /// old ones. One that follows another server is refused, and so is one that does not let this user check that,

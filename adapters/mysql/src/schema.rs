@@ -19,7 +19,7 @@ use crate::error::{NO_SUCH_TABLE, TABLE_ACCESS_DENIED, damaged, read_error};
 use crate::fence::{ServerFacts, mark_in, names_cluster};
 use crate::place;
 use crate::record::Record;
-use crate::segments::TAG_TABLE;
+use crate::segments::{self, TAG_TABLE};
 
 /// The version of the tables that this program creates.
 pub(crate) const VERSION: u64 = 2;
@@ -252,6 +252,9 @@ pub(crate) async fn upgrade(database: &Database) -> Result<(), StoreError> {
     let Schema { version } = current(database).await?;
     if version == VERSION {
         return Ok(());
+    }
+    if tables::look(database, segments::SHAPE).await?.is_none() {
+        tables::refuse_lost(database, segments::SHAPE.name, segments::BEGUN).await?;
     }
     let mut turn = database.turn("upgrading the tables").await?.within(MAINTENANCE);
     // While a table waits for running transactions, all others wait behind it: not for long.

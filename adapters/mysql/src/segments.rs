@@ -216,6 +216,10 @@ pub(crate) const FIND_LOCKED: &str = select!("WHERE tag = ? FOR UPDATE");
 /// What a row says of its stripe and era.
 pub(crate) const ROW_STRIPE: &str = "SELECT stripe_set FROM unalike_tag WHERE tag = ?";
 
+/// Whether a tag was ever created, and so whether there was a table of tags. The store's row says it, which is made
+/// before that table, also for leases or for tables of another system alone.
+pub(crate) const BEGUN: &str = "SELECT 1 FROM unalike_store WHERE id = 1 AND tags > 0";
+
 const OF_ANOTHER_ERA: &str = "SELECT 1 FROM unalike_tag WHERE stripe_set <> ? LIMIT 1";
 
 /// The statement that creates its table.
@@ -233,7 +237,7 @@ pub(crate) async fn open(
     schema: Schema,
     options: &MysqlOptions,
 ) -> Result<Arc<dyn DialectStore>, StoreError> {
-    Ok(Arc::new(OwnTables::open(database, schema, options).await?))
+    Ok(Arc::new(OwnTables::open(database, schema, options, Some(BEGUN)).await?))
 }
 
 /// The same for what the product keeps for itself beside tables of another system: as whichever stripe the store is.
@@ -242,7 +246,8 @@ pub(crate) async fn open_beside(
     schema: Schema,
     options: &MysqlOptions,
 ) -> Result<Arc<dyn DialectStore>, StoreError> {
-    let rows = OwnTables::open(database, schema, options).await?;
+    // It is made when the first format is bound, and may be hidden from a user who shows none.
+    let rows = OwnTables::open(database, schema, options, None).await?;
     // Who only looks changes nothing, and may find no record of a stripe.
     let joined = if options.only_looks { None } else { rows.stripe().await? };
     Ok(Arc::new(OwnTables { joined, ..rows }))
@@ -362,8 +367,13 @@ fn propose_version() -> u64 {
 
 impl OwnTables {
     /// As a store that stands alone.
-    async fn open(database: &Database, schema: Schema, options: &MysqlOptions) -> Result<Self, StoreError> {
-        tables::open(database, options, &[SHAPE]).await?;
+    async fn open(
+        database: &Database,
+        schema: Schema,
+        options: &MysqlOptions,
+        begun: Option<&'static str>,
+    ) -> Result<Self, StoreError> {
+        tables::open_begun(database, options, &[SHAPE], begun).await?;
         let creation = options.creation;
         let (schema, era) = (Mutex::new(schema), database.era());
         Ok(Self { database: database.clone(), creation, schema, joined: None, era })

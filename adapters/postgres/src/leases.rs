@@ -525,7 +525,8 @@ pub(crate) async fn longest_horizon_ms(database: &Database) -> Result<u64, Store
 /// [`SegmentStore::leave_leases`](unalike_storage::SegmentStore::leave_leases). Where nobody made the tables of leases,
 /// and this user may not, nothing is leased in them, and the time that Redis is granted says where the leases are.
 pub(crate) async fn leave(database: &Database, options: &PostgresOptions, namespace: &str) -> Result<(), StoreError> {
-    const HAS_TABLE: &str = "SELECT 1 WHERE to_regclass('unalike_lease_namespace') IS NOT NULL";
+    const HAS_TABLE: &str = "SELECT 1 WHERE to_regclass('unalike_lease_namespace') IS NOT NULL \
+        OR EXISTS (SELECT FROM unalike_store WHERE part = 'leases')";
     match PostgresLeases::open(database, options).await {
         Ok(leases) => leases.mark_namespace(namespace).await,
         Err(error @ StoreError::Refused { .. }) => {

@@ -126,7 +126,32 @@ fn missing(database: &Database, name: &str, why: &str) -> StoreError {
     ))
 }
 
+/// Refuses a table that is missing, and was there: it would begin anew. `unalike_store` has counted its tags, or has the
+/// row of leases, which is written once their tables are there. (That of another part may come before its tables: it is
+/// for leases too.)
+async fn refuse_lost(database: &Database, shape: &Shape) -> Result<(), StoreError> {
+    let begun = match shape.name {
+        name if name == TAG.name => "SELECT 1 FROM unalike_store WHERE tags > 0 LIMIT 1",
+        name if name == NAMESPACE.name || name == LEASE.name => "SELECT 1 FROM unalike_store WHERE part = 'leases'",
+        _ => return Ok(()),
+    };
+    let mut turn = database.turn(LOOKING).await?;
+    let has_store = has_table(&mut turn, database, STORE.name).await?;
+    let begun = if has_store { turn.rows(sqlx::query(begun)).await? } else { Vec::new() };
+    turn.give_back();
+    if begun.is_empty() {
+        return Ok(());
+    }
+    Err(StoreError::refused(format!(
+        "the table {} is missing, and the store at {} has begun: restore it from a backup, then run `unalike store restored \
+         --lift COUNT`",
+        shape.name,
+        database.at()
+    )))
+}
+
 async fn create(database: &Database, options: &PostgresOptions, shape: &Shape) -> Result<(), StoreError> {
+    refuse_lost(database, shape).await?;
     if !options.create_tables {
         return Err(missing(database, shape.name, NOT_CREATED).with_source(NotBegun));
     }

@@ -271,7 +271,8 @@ export class MysqlLeases {
     const doing = 'reading unalike_lease_store';
     const database = this.#database;
     const { maxHorizonMs } = this.#limits;
-    await openTables(database, SQL.tables.leases);
+    // The row is written once all of them are there.
+    await openTables(database, SQL.tables.leases, 'SELECT 1 FROM unalike_lease_store WHERE id = 1');
     let rows = await database.rows(doing, SQL.leases.read_store, []);
     if (rows.length === 0) {
       await database.execute(doing, SQL.leases.insert_store, [BigInt(SQL.lease_version), maxHorizonMs]);

@@ -55,13 +55,18 @@ interface FoundTable {
 }
 
 /**
- * Looks at tables, and creates those that are missing if that is allowed.
+ * Looks at tables, and creates those that are missing if that is allowed; unless `begun` answers a row: one is there
+ * only if the tables were. Then those that are missing were lost, and would begin anew.
  *
- * @throws {StoreError} `refused` when one is missing and may not be created, and when grants cannot rest on one.
+ * @throws {StoreError} `refused` when one is missing and may not be created, when one was lost, and when grants cannot
+ * rest on one.
  */
-export async function openTables(database: Database, shapes: readonly Shape[]): Promise<void> {
+export async function openTables(database: Database, shapes: readonly Shape[], begun?: string): Promise<void> {
   let found = await find(database, shapes);
   const missing = shapes.filter((shape) => !found.has(shape.name));
+  if (missing[0] !== undefined && begun !== undefined) {
+    await refuseLost(database, missing[0].name, begun);
+  }
   if (missing[0] !== undefined && !database.settings.createTables) {
     throw tableIsMissing(database, missing[0].name);
   }
@@ -77,6 +82,21 @@ export async function openTables(database: Database, shapes: readonly Shape[]): 
       throw refused(`${database.at}: the table ${shape.name} was there a moment ago, and is gone`);
     }
     judge(database, shape, table);
+  }
+}
+
+async function refuseLost(database: Database, table: string, begun: string): Promise<void> {
+  const rows = await database.turn(DOING, async (turn) => {
+    // A server denies access to a table of which it does not say whether it is there.
+    const rows = await turn.tryText(begun, [NO_SUCH_TABLE, TABLE_ACCESS_DENIED]);
+    turn.giveBack();
+    return rows;
+  });
+  if (typeof rows !== 'number' && rows.length > 0) {
+    throw refused(
+      `the table ${table} is missing (or this user has no privilege on it), and the store at ${database.at} has ` +
+        'begun: restore it from a backup, then run `unalike store restored --lift COUNT`',
+    );
   }
 }
 

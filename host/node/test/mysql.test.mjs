@@ -386,6 +386,23 @@ describe('what grants rest on', () => {
     assert.match((await failure(MysqlStore.open({ url, ...SILENT }), 'refused')).message, /is a view/);
   });
 
+  test('is refused without the table of tags, once there were some', async () => {
+    const url = await freshDatabase();
+    await (await open(url)).close();
+    // A first start that was interrupted goes on.
+    await query(url, 'DROP TABLE unalike_tag');
+    const store = await open(url);
+    await store.allocate('order', 3n, 0n);
+    await store.close();
+    await query(url, 'RENAME TABLE unalike_tag TO kept');
+    for (const at of [url, url, `${url}?create=false`]) {
+      const { message } = await failure(MysqlStore.open({ url: at, ...SILENT }), 'refused');
+      assert.match(message, /unalike_tag is missing.*has begun: restore it from a backup.*unalike store restored/);
+    }
+    await query(url, 'RENAME TABLE kept TO unalike_tag');
+    assert.equal((await (await open(url)).allocate('order', 1n, 0n)).start, 4n);
+  });
+
   test('nothing is created where that is not allowed', async () => {
     const url = await freshDatabase();
     const { message } = await failure(MysqlStore.open(`${url}?create=false`), 'refused');

@@ -332,6 +332,23 @@ async fn tables_that_are_missing_or_not_ours_are_refused_and_it_is_said_what_to_
 }
 
 #[tokio::test]
+async fn a_table_of_leases_that_was_lost_is_not_made_again() {
+    let url = database();
+    let leases = open(&url).await;
+    Holder::new(&leases, "default", "host").acquire(60_000).await.expect("a lease");
+    leases.close().await;
+    for table in ["unalike_lease", "unalike_lease_namespace"] {
+        run(&url, &format!("RENAME TABLE {table} TO kept")).await;
+        for lost in [url.clone(), format!("{url}?create=false"), url.clone()] {
+            let lost = MysqlLeases::connect(options(&lost)).await;
+            refused_or_damaged(lost, &[&format!("{table} is missing"), "has begun: restore it from a backup"]);
+        }
+        run(&url, &format!("RENAME TABLE kept TO {table}")).await;
+        open(&url).await.close().await;
+    }
+}
+
+#[tokio::test]
 async fn rows_that_somebody_damaged_grant_nothing() {
     let url = database();
     let leases = open(&url).await;

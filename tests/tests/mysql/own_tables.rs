@@ -783,6 +783,31 @@ async fn the_least_privileges_are_enough_for_all_that_the_contract_asks() {
 }
 
 #[tokio::test]
+async fn a_table_of_tags_that_was_lost_is_not_made_again() {
+    const LOST: &[&str] =
+        &["unalike_tag is missing", "has begun", "restore it from a backup", "unalike store restored --lift COUNT"];
+    let url = database();
+    // A first start that was interrupted goes on.
+    open(&url).await.close().await;
+    let mut raw = connection(&url).await;
+    raw.execute("DROP TABLE unalike_tag").await.expect("dropped");
+    let store = open(&url).await;
+    assert_eq!(store.allocate("order", 3, 0).await.expect("a grant").end, 4);
+    store.close().await;
+    raw.execute("RENAME TABLE unalike_tag TO kept").await.expect("renamed");
+    for lost in [url.clone(), format!("{url}?create=false"), url.clone()] {
+        let error = MysqlStore::connect(options(&lost)).await.expect_err("lost");
+        assert!(!error.is_not_begun(), "{error:?}");
+        refused::<()>(Err(error), LOST);
+    }
+    refused(MysqlStore::restored(options(&url), 1_000).await, LOST);
+    raw.execute("RENAME TABLE kept TO unalike_tag").await.expect("renamed");
+    assert_eq!(open(&url).await.allocate("order", 1, 0).await.expect("a grant").start, 4);
+    MysqlStore::restored(options(&url), 1_000).await.expect("restored");
+    assert!(open(&url).await.allocate("order", 1, 0).await.expect("a grant").start > 1_004);
+}
+
+#[tokio::test]
 async fn without_leave_to_create_tables_it_is_said_what_to_run_and_no_password_is_shown() {
     let (server, url) = server_with_user(&[], "secret-word");
     let empty = server.mariadb.lock().unwrap().database().expect("a database");

@@ -353,6 +353,38 @@ async fn a_table_that_grants_cannot_rest_on_is_refused() {
 }
 
 #[tokio::test]
+async fn a_table_that_was_lost_is_not_made_again() {
+    const LOST: &[&str] = &["has begun", "restore it from a backup", "unalike store restored --lift COUNT"];
+    let url = database();
+    // A first start that was interrupted goes on.
+    open(&url).await;
+    sql(&url, "DROP TABLE unalike_tag");
+    let store = open(&url).await;
+    assert_eq!(store.allocate("order", 3, 0).await.expect("a grant").end, 4);
+    sql(&url, "ALTER TABLE unalike_tag RENAME TO kept");
+    for lost in [url.clone(), format!("{url}?create=false"), url.clone()] {
+        let error = try_open(&lost).await.expect_err("lost");
+        assert!(!error.is_not_begun(), "{error:?}");
+        refused::<()>(Err(error), LOST);
+    }
+    refused(PostgresStore::restored(options(&url), 1_000).await, LOST);
+    sql(&url, "ALTER TABLE kept RENAME TO unalike_tag");
+    assert_eq!(open(&url).await.allocate("order", 1, 0).await.expect("a grant").start, 4);
+    PostgresStore::restored(options(&url), 1_000).await.expect("restored");
+    assert!(open(&url).await.allocate("order", 1, 0).await.expect("a grant").start > 1_004);
+
+    // That opened the leases, so their tables were there.
+    for table in ["unalike_lease", "unalike_lease_namespace"] {
+        sql(&url, &format!("ALTER TABLE {table} RENAME TO kept"));
+        for _ in 0..2 {
+            refused(PostgresLeases::connect(options(&url)).await, &[&format!("{table} is missing"), LOST[1]]);
+        }
+        sql(&url, &format!("ALTER TABLE kept RENAME TO {table}"));
+        PostgresLeases::connect(options(&url)).await.expect("the leases open");
+    }
+}
+
+#[tokio::test]
 async fn a_database_that_cannot_keep_all_names_is_refused() {
     let server = Postgres::shared().unwrap();
     server.sql("postgres", "CREATE DATABASE latin ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0").unwrap();

@@ -98,6 +98,22 @@ fn a_store_that_has_not_begun_waits_for_its_first_start() -> anyhow::Result<()> 
 }
 
 #[test]
+fn a_store_that_lost_its_table_of_tags_is_wrong() -> anyhow::Result<()> {
+    let directory = TempDir::new()?;
+    let (maria, postgres) = (MariaDb::shared()?, Postgres::shared()?);
+    for is_postgres in [false, true] {
+        let url = if is_postgres { postgres.database()? } else { maria.database()? };
+        ok(directory.path(), &["--store", &url, "next", "order"]);
+        let database = url.rsplit_once('/').unwrap().1;
+        let drop = "DROP TABLE unalike_tag";
+        let _dropped = if is_postgres { postgres.sql(database, drop)? } else { maria.sql(database, drop)? };
+        let found = findings(directory.path(), &["--store", &url], 1);
+        assert_found(&found, "store wrong", "has begun: restore it from a backup");
+    }
+    Ok(())
+}
+
+#[test]
 fn no_table_is_made_beside_those_of_another_system() -> anyhow::Result<()> {
     let server = MariaDb::shared()?;
     let url = server.database()?;

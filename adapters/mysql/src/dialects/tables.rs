@@ -18,7 +18,7 @@ use unalike_storage::{ID_MAX, NotBegun, StoreError, TagCreation};
 
 use crate::MysqlOptions;
 use crate::database::Database;
-use crate::error::read_error;
+use crate::error::{NO_SUCH_TABLE, TABLE_ACCESS_DENIED, read_error};
 
 /// A table, and what the grants that come from it rest on.
 #[derive(Clone, Copy, Debug)]
@@ -146,9 +146,26 @@ pub(crate) async fn open(
     options: &MysqlOptions,
     shapes: &[Shape<'_>],
 ) -> Result<Vec<Columns>, StoreError> {
+    open_begun(database, options, shapes, None).await
+}
+
+/// The same, unless this statement answers a row: one is there only if the tables were. Then those that are missing
+/// were lost, and would begin anew.
+///
+/// # Errors
+/// As [`open`], and [`StoreError::Refused`] when a table was lost.
+pub(crate) async fn open_begun(
+    database: &Database,
+    options: &MysqlOptions,
+    shapes: &[Shape<'_>],
+    begun: Option<&'static str>,
+) -> Result<Vec<Columns>, StoreError> {
     let names: Vec<&str> = shapes.iter().map(|shape| shape.name).collect();
     let mut found = find(database, &names).await?;
     let missing: Vec<&Shape<'_>> = shapes.iter().filter(|shape| !found.contains_key(shape.name)).collect();
+    if let (Some(lost), Some(begun)) = (missing.first(), begun) {
+        refuse_lost(database, lost.name, begun).await?;
+    }
     if let Some(refused) = missing.iter().find(|shape| !options.may_create(shape.name)) {
         return Err(table_is_missing(database, options, refused.name));
     }
@@ -170,6 +187,25 @@ pub(crate) async fn open(
         found.remove(shape.name).ok_or_else(gone)?.judge(database, shape)
     });
     judged.collect()
+}
+
+/// Refuses a database where this table is missing, if the statement answers a row: see [`open_begun`].
+///
+/// # Errors
+/// [`StoreError::Refused`], and any error of the connection.
+pub(crate) async fn refuse_lost(database: &Database, table: &str, begun: &'static str) -> Result<(), StoreError> {
+    let mut turn = database.turn(DOING).await?;
+    // A server denies access to a table of which it does not say whether it is there.
+    let begun = turn.try_text(begun, &[NO_SUCH_TABLE, TABLE_ACCESS_DENIED]).await?.unwrap_or_default();
+    turn.give_back();
+    if begun.is_empty() {
+        return Ok(());
+    }
+    Err(StoreError::refused(format!(
+        "the table {table} is missing (or this user has no privilege on it), and the store at {} has begun: restore it from \
+         a backup, then run `unalike store restored --lift COUNT`",
+        database.at()
+    )))
 }
 
 /// Refuses a database that has not all of these tables, which belong to another system.

@@ -573,7 +573,8 @@ impl MysqlStore {
 
     /// Continues with data that were restored from a backup, of whatever kind: as [`MysqlStore::adopt_server`], and
     /// also where nothing tells that anything was restored. `lift` has to be more than was granted since the backup,
-    /// under any one name; a name that the backup lacks begins that far above its start.
+    /// under any one name; a name that the backup lacks begins that far above its start. In tables of other dialects a
+    /// row that somebody else inserts begins at its own value.
     ///
     /// Repeated, it lifts again. Tables of other dialects, which were restored with them, are refused until each was
     /// [adopted](MysqlStore::adopt_server).

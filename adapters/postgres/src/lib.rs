@@ -429,8 +429,9 @@ impl PostgresStore {
     /// Tags and sub-keys that this server has lost with all that was granted under them are lifted too: each name that
     /// is created from now on begins `lift` numbers above its start.
     ///
-    /// With [`Dialect::Sequence`] each sequence that the user may use is drawn from, `lift` times: the programs beside
-    /// this one know nothing of a fail-over. Each dialect is adopted by itself, the leases with either.
+    /// With [`Dialect::Sequence`] each sequence that the user may use, and that can be a tag, is drawn from, `lift`
+    /// times: the programs beside this one know nothing of a fail-over. A sequence that was lost, or is made later,
+    /// begins at its own `START`. Each dialect is adopted by itself, the leases with either.
     ///
     /// Time that this database granted to Redis is lifted too, but not by `lift`, which counts ids: it continues as far
     /// ahead as any lease may have reached.
@@ -449,7 +450,8 @@ impl PostgresStore {
 
     /// Continues with data that were restored from a backup, of whatever kind: as [`PostgresStore::adopt_server`], and
     /// also where nothing tells that anything was restored. `lift` has to be more than was granted since the backup,
-    /// under any one name; a name that the backup lacks begins that far above its start. Repeated, it lifts again.
+    /// under any one name; a name that the backup lacks begins that far above its start, unless it is a sequence.
+    /// Repeated, it lifts again.
     ///
     /// # Errors
     /// As [`PostgresStore::adopt_server`], but for a server that is the recorded one.
@@ -490,16 +492,19 @@ impl PostgresStore {
         PostgresLeases::open(&database, &options).await?;
         // As far ahead as time was ever granted to leases, by any program.
         let kept_ms = leases::longest_horizon_ms(&database).await?.saturating_add(KEPT_LEAD_MS);
-        if let Dialect::Sequence { optimizer } = options.dialect {
+        let drawn_from = match options.dialect {
             // Before the server is recorded: until then nobody is granted anything here.
-            Sequences::new(database.clone(), optimizer, options.clone()).draw_from_all(lift).await?;
-        }
+            Dialect::Sequence { optimizer } => {
+                Sequences::new(database.clone(), optimizer, options.clone()).draw_from_all(lift).await?
+            }
+            Dialect::Unalike => 0,
+        };
         let mut turn = database.begin_long("adopting the server").await?;
         schema::lock_tables(&mut turn, &database).await?;
         let leases_from_ms = leases::quarantine(&mut turn, &database, options.limits).await?;
         let lifted = match options.dialect {
             Dialect::Unalike => segments::lift_all(&mut turn, &database, (lift, kept_ms), record).await?,
-            Dialect::Sequence { .. } => 0,
+            Dialect::Sequence { .. } => drawn_from,
         };
         if !schema::replace_record(&mut turn, &database, before, record).await? {
             turn.roll_back().await?;
@@ -509,12 +514,6 @@ impl PostgresStore {
             schema::unsettle_others(&mut turn, &database, leases::LEASES).await?;
         }
         turn.commit().await?;
-        let lifted = match options.dialect {
-            Dialect::Unalike => lifted,
-            Dialect::Sequence { optimizer } => {
-                Sequences::new(database.clone(), optimizer, options.clone()).count().await?
-            }
-        };
         tracing::info!(database = database.at(), from = %before, to = %record, lift, lifted, leases_from_ms, "adopted the server");
         database.close().await;
         Ok(Adopted { tags: lifted, leases_from_ms })

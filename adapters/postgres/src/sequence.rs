@@ -283,8 +283,8 @@ impl Sequences {
         self.skip(tag, values).await
     }
 
-    /// Draws so many values from each sequence that the user may use.
-    pub(crate) async fn draw_from_all(&self, values: u64) -> Result<(), StoreError> {
+    /// Draws so many values from each sequence that the user may use and that can be a tag; answers how many there are.
+    pub(crate) async fn draw_from_all(&self, values: u64) -> Result<u64, StoreError> {
         if values > SKIPPED_MAX {
             return Err(StoreError::refused(format!(
                 "each sequence was to be lifted by {values} values, and {SKIPPED_MAX} at most are drawn: have their owner set \
@@ -292,17 +292,14 @@ impl Sequences {
                  --lift 1"
             )));
         }
+        let mut drawn = 0;
         for found in self.list("", "", u32::MAX).await? {
             if found.check(self.database.at()).is_ok() {
                 self.skip(&found.name, values).await?;
+                drawn += 1;
             }
         }
-        Ok(())
-    }
-
-    /// How many sequences the user may use.
-    pub(crate) async fn count(&self) -> Result<u64, StoreError> {
-        Ok(self.list("", "", u32::MAX).await?.len() as u64)
+        Ok(drawn)
     }
 
     fn not_here(&self, what: &str, instead: &str) -> StoreError {

@@ -338,10 +338,23 @@ impl Adoption {
 pub struct Adopted {
     /// How many tags were lifted.
     pub tags: u64,
+    /// What they are.
+    pub kind: LiftedTags,
     /// From when on workers are leased in every namespace, in Unix milliseconds.
     pub leases_from_ms: u64,
     /// Whether its own changes have come back to it from a replica.
     pub follows_itself: bool,
+}
+
+/// What was lifted, and what becomes of names that were lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LiftedTags {
+    /// unalike's own tags. A name that was lost begins above its start.
+    Own,
+    /// Rows of another system's tables. So do names that unalike creates there, but not the rows that others insert.
+    Rows,
+    /// Sequences, by so many values. unalike creates none.
+    Sequences,
 }
 
 /// Which durable stores a volatile one knew, by kind of its numbers, and which it knows now.

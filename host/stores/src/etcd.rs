@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use unalike_etcd::{EtcdLeases, EtcdOptions, EtcdStore};
 use unalike_storage::{Lazy, LeaseStore, StoreError};
 
-use crate::backend::{Adopted, Adoption, Backend, OpenStore, Opening, Place};
+use crate::backend::{Adopted, Adoption, Backend, LiftedTags, OpenStore, Opening, Place};
 use crate::error::{Because as _, PlaceError};
 use crate::url::StoreUrl;
 
@@ -73,7 +73,7 @@ impl Place for EtcdOptions {
         let adopted = EtcdStore::adopt(options, adoption.lift).await;
         let adopted = adopted.because(|| format!("the cluster at {} was not adopted", EtcdOptions::address(self)))?;
         let unalike_etcd::Adopted { tags, leases_from_ms, .. } = adopted;
-        Ok(Adopted { tags, leases_from_ms, follows_itself: false })
+        Ok(Adopted { tags, kind: LiftedTags::Own, leases_from_ms, follows_itself: false })
     }
 }
 

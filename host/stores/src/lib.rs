@@ -66,7 +66,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 pub use crate::backend::{
-    Account, Adopted, Adoption, Backend, OpenStore, Opening, Place, Rebound, SchemaStatements, Tables, UnorderedTag,
+    Account, Adopted, Adoption, Backend, LiftedTags, OpenStore, Opening, Place, Rebound, SchemaStatements, Tables,
+    UnorderedTag,
 };
 pub use crate::error::PlaceError;
 pub use crate::set::{LeasePlace, LeaseSource, OpenSet, Opened, StoreSet, StoreUrls};

@@ -6,7 +6,9 @@ use async_trait::async_trait;
 use unalike_mysql::{BatchTag, Dialect, MysqlLeases, MysqlOptions, MysqlStore};
 use unalike_storage::{JoinedStripe, Lazy, LeaseStore, SegmentLayer, SegmentStore, StoreError, Stripe};
 
-use crate::backend::{Account, Adopted, Adoption, Backend, OpenStore, Opening, Place, Tables, UnorderedTag};
+use crate::backend::{
+    Account, Adopted, Adoption, Backend, LiftedTags, OpenStore, Opening, Place, Tables, UnorderedTag,
+};
 use crate::error::{Because as _, PlaceError};
 use crate::url::StoreUrl;
 
@@ -118,7 +120,11 @@ impl Place for MysqlOptions {
         };
         let adopted = adopted.because(|| adoption.refusal().to_owned())?;
         let unalike_mysql::Adopted { tags, leases_from_ms, follows_itself, .. } = adopted;
-        Ok(Adopted { tags, leases_from_ms, follows_itself })
+        let kind = match self.dialect {
+            Dialect::Unalike => LiftedTags::Own,
+            _ => LiftedTags::Rows,
+        };
+        Ok(Adopted { tags, kind, leases_from_ms, follows_itself })
     }
 }
 

@@ -6,7 +6,9 @@ use async_trait::async_trait;
 use unalike_postgres::{Dialect, PostgresLeases, PostgresOptions, PostgresStore};
 use unalike_storage::{Lazy, LeaseStore, StoreError};
 
-use crate::backend::{Account, Adopted, Adoption, Backend, OpenStore, Opening, Place, SchemaStatements, Tables};
+use crate::backend::{
+    Account, Adopted, Adoption, Backend, LiftedTags, OpenStore, Opening, Place, SchemaStatements, Tables,
+};
 use crate::error::{Because as _, PlaceError};
 use crate::url::StoreUrl;
 
@@ -134,7 +136,11 @@ impl Place for PostgresOptions {
         };
         let adopted = adopted.because(|| adoption.refusal().to_owned())?;
         let unalike_postgres::Adopted { tags, leases_from_ms, .. } = adopted;
-        Ok(Adopted { tags, leases_from_ms, follows_itself: false })
+        let kind = match self.dialect {
+            Dialect::Sequence { .. } => LiftedTags::Sequences,
+            _ => LiftedTags::Own,
+        };
+        Ok(Adopted { tags, kind, leases_from_ms, follows_itself: false })
     }
 }
 

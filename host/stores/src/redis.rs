@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use unalike_redis::{Backing, Dialect, RedisLeases, RedisOptions, RedisStore};
 use unalike_storage::{Layout, LeaseLimits, LeaseStore, SegmentStore, StoreError};
 
-use crate::backend::{Adopted, Adoption, Backend, OpenStore, Opening, Place, Rebound};
+use crate::backend::{Adopted, Adoption, Backend, LiftedTags, OpenStore, Opening, Place, Rebound};
 use crate::error::{Because as _, PlaceError};
 use crate::url::StoreUrl;
 
@@ -112,7 +112,8 @@ impl Place for RedisOptions {
         options.limits = adoption.limits;
         let restored = RedisStore::restored(options, adoption.lift).await;
         let restored = restored.because(|| format!("the tags in {url} were not lifted"))?;
-        Ok(Adopted { tags: restored.tags, leases_from_ms: restored.leases_from_ms, follows_itself: false })
+        let (tags, leases_from_ms) = (restored.tags, restored.leases_from_ms);
+        Ok(Adopted { tags, kind: LiftedTags::Own, leases_from_ms, follows_itself: false })
     }
 
     async fn rebind(

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use unalike_sqlite::{SqliteOptions, SqliteStore};
 use unalike_storage::{LeaseStore, StoreError};
 
-use crate::backend::{Adopted, Adoption, Backend, OpenStore, Opening, Place};
+use crate::backend::{Adopted, Adoption, Backend, LiftedTags, OpenStore, Opening, Place};
 use crate::error::{Because as _, PlaceError};
 use crate::url::StoreUrl;
 
@@ -80,7 +80,8 @@ impl Place for SqliteOptions {
         let options = SqliteOptions { limits: adoption.limits, ..self.clone() };
         let restored = SqliteStore::restored(options, adoption.lift).await;
         let restored = restored.because(|| format!("the tags in {url} were not lifted"))?;
-        Ok(Adopted { tags: restored.tags, leases_from_ms: restored.leases_from_ms, follows_itself: false })
+        let (tags, leases_from_ms) = (restored.tags, restored.leases_from_ms);
+        Ok(Adopted { tags, kind: LiftedTags::Own, leases_from_ms, follows_itself: false })
     }
 }
 

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use unalike_storage::{Layout, LeaseStore, StoreError};
 use unalike_zookeeper::{ZookeeperLeases, ZookeeperOptions};
 
-use crate::backend::{Adopted, Adoption, Backend, OpenStore, Opening, Place};
+use crate::backend::{Adopted, Adoption, Backend, LiftedTags, OpenStore, Opening, Place};
 use crate::error::{Because as _, PlaceError};
 use crate::url::StoreUrl;
 
@@ -71,6 +71,7 @@ impl Place for ZookeeperOptions {
         options.limits = adoption.limits;
         let restored = ZookeeperLeases::restored(options).await;
         let restored = restored.because(|| format!("the store {url} was not named anew"))?;
-        Ok(Adopted { tags: 0, leases_from_ms: restored.leases_from_ms, follows_itself: false })
+        let leases_from_ms = restored.leases_from_ms;
+        Ok(Adopted { tags: 0, kind: LiftedTags::Own, leases_from_ms, follows_itself: false })
     }
 }

@@ -47,6 +47,24 @@ fn a_user_with_the_least_privileges_and_a_password_file_is_enough() -> anyhow::R
 }
 
 #[test]
+fn a_row_that_others_insert_is_not_said_to_begin_further_on() -> anyhow::Result<()> {
+    let mariadb = MariaDb::shared()?;
+    let url = mariadb.database()?;
+    mariadb.sql(
+        name_of(&url),
+        "CREATE TABLE leaf_alloc (biz_tag VARCHAR(128) COLLATE utf8mb4_bin PRIMARY KEY, max_id BIGINT NOT NULL, step INT NOT NULL, \
+             description VARCHAR(256), update_time TIMESTAMP) ENGINE = InnoDB; \
+         INSERT INTO leaf_alloc (biz_tag, max_id, step) VALUES ('order', 1, 100)",
+    )?;
+    let (directory, store) = (TempDir::new()?, format!("{url}?dialect=leaf"));
+    assert_eq!(ok_over(&directory, &store, &["next", "order"])?, "1\n");
+    let said = ok_over(&directory, &store, &["store", "restored", "--lift", "10"])?;
+    assert!(said.contains("tags: 1, each lifted by 10 numbers"), "{said}");
+    assert!(said.contains("each that unalike creates") && said.contains("by hand begins at its own value"), "{said}");
+    Ok(())
+}
+
+#[test]
 fn leaf_s_tags_go_on_in_tables_of_our_own() -> anyhow::Result<()> {
     let mariadb = MariaDb::shared()?;
     let url = mariadb.database()?;

@@ -151,3 +151,22 @@ fn a_server_that_took_over_is_adopted_by_command() -> anyhow::Result<()> {
     assert!(next > 1_000);
     Ok(())
 }
+
+/// Unalike makes no sequence, so none begins above its start; and it draws from none that it refuses.
+#[test]
+fn sequences_that_were_restored_are_lifted_by_values() -> anyhow::Result<()> {
+    let postgres = Postgres::shared()?;
+    let url = postgres.database()?;
+    let made =
+        "CREATE SEQUENCE orders INCREMENT BY 50; CREATE SEQUENCE again CYCLE; CREATE SEQUENCE down INCREMENT BY -1";
+    postgres.sql(name_of(&url), made)?;
+    let (directory, store) = (TempDir::new()?, format!("{url}?dialect=sequence"));
+    assert_eq!(ok_over(&directory, &store, &["next", "orders"])?, "1\n");
+    let said = ok_over(&directory, &store, &["store", "restored", "--lift", "10"])?;
+    assert!(said.contains("sequences: 1, and 10 values were drawn from each"), "{said}");
+    assert!(said.contains("begins at its own START") && !said.contains("lifted"), "{said}");
+    // Of ten values that stand for 50 numbers each.
+    let next: u64 = ok_over(&directory, &store, &["next", "orders"])?.trim().parse()?;
+    assert!(next > 500, "{next}");
+    Ok(())
+}

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use anyhow::{Context, bail, ensure};
-use unalike_stores::{Adoption, StoreUrl};
+use unalike_stores::{Adopted, Adoption, LiftedTags, StoreUrl};
 
 use crate::commands::print::print;
 use crate::config::Config;
@@ -31,7 +31,7 @@ pub(crate) async fn adopt(
     let limits = config.lease_limits();
     let is_alone = config.backing.as_ref().is_some_and(StoreUrl::is_nothing);
     let adopted = place.adopt(url, &Adoption { lift, limits, replication_ended, is_restored, is_alone }).await?;
-    let (tags, from) = (adopted.tags, rfc3339(adopted.leases_from_ms));
+    let from = rfc3339(adopted.leases_from_ms);
     // Only databases have tables of others.
     let others = match url.scheme() {
         Some("etcd" | "sqlite" | "zookeeper") => "",
@@ -54,11 +54,7 @@ pub(crate) async fn adopt(
     };
     let mut text = format!("{address}: {done}\n");
     if leases.is_none() {
-        writeln!(
-            text,
-            "tags: {tags}, each lifted by {lift} numbers\n\
-             tags and sub-keys that are not here: each begins that far above its start, since {before} may have had it"
-        )?;
+        text.push_str(&lifted(&adopted, lift, before));
     }
     writeln!(
         text,
@@ -72,6 +68,27 @@ pub(crate) async fn adopt(
         );
     }
     print(&text)
+}
+
+/// What was lifted, and what that does for names that are not there.
+fn lifted(adopted: &Adopted, lift: u64, before: &str) -> String {
+    let tags = adopted.tags;
+    match adopted.kind {
+        LiftedTags::Own => format!(
+            "tags: {tags}, each lifted by {lift} numbers\n\
+             tags and sub-keys that are not here: each begins that far above its start, since {before} may have had it\n"
+        ),
+        LiftedTags::Rows => format!(
+            "tags: {tags}, each lifted by {lift} numbers\n\
+             tags that are not here: each that unalike creates begins that far above its start, since {before} may have had \
+             it; a row that you insert by hand begins at its own value, so choose one above all that was handed out\n"
+        ),
+        LiftedTags::Sequences => format!(
+            "sequences: {tags}, and {lift} values were drawn from each; with INCREMENT BY n, a value stands for n numbers\n\
+             sequences that are not here: each that you create begins at its own START, since unalike makes none: choose \
+             one above all that was handed out under its name\n"
+        ),
+    }
 }
 
 /// `unalike store rebind`

@@ -42,9 +42,25 @@ fn a_file_that_was_put_back_goes_on_once_the_printed_command_was_run() {
     fails(at, &["store", "adopt", "--lift", "1000"], 1, &["has no server", "unalike store restored --lift COUNT"]);
     let said = ok(at, &["store", "restored", "--lift", "1000"]);
     assert!(said.contains("tags: 1, each lifted by 1000") && said.contains("start the programs"), "{said}");
+    assert!(said.contains("snowflakes: workers are leased from 20"), "{said}");
     assert_eq!(ok(at, &["next", "order"]), "1006\n");
     assert_eq!(ok(at, &["next", "late"]), "1001\n");
     fails(at, &["--store", "sqlite://none.sqlite", "store", "restored", "--lift", "5"], 1, &["does not exist"]);
+
+    let restored = ["store", "restored", "--lift", "5"];
+    for (leases, words) in [
+        ("sqlite://unalike.sqlite", "snowflakes: workers are leased from 20"),
+        ("none", "snowflakes: there are none (--leases none)"),
+        (
+            "zookeeper://zk/leases",
+            "snowflakes: leases are kept in zookeeper://zk/leases, which is another store: `unalike --store \
+             'zookeeper://zk/leases' store restored --lift COUNT` if that was restored",
+        ),
+    ] {
+        let said = ok(at, &[&["--leases", leases], &restored[..]].concat());
+        assert!(said.contains(words), "{words}: {said}");
+        assert!(leases.starts_with("sqlite") || !said.contains("workers are leased from"), "{said}");
+    }
 }
 
 #[test]

@@ -3,10 +3,11 @@
 use std::fmt::Write as _;
 
 use anyhow::{Context, bail, ensure};
-use unalike_stores::{Adopted, Adoption, LiftedTags, StoreUrl};
+use unalike_stores::{Adopted, Adoption, LiftedTags, Place, StoreUrl};
 
 use crate::commands::print::print;
 use crate::config::Config;
+use crate::config::leases::LeasePlace;
 use crate::service::stores::open_one;
 use crate::service::tags::RAISE_MAX;
 use crate::words::rfc3339;
@@ -40,14 +41,6 @@ pub(crate) async fn adopt(
             "if the database has tables of other dialects too, adopt it with the URL of each (`unalike store adopt`); then "
         }
     };
-    // Beside Redis they are often kept elsewhere.
-    let snowflakes = if url.is_volatile() {
-        format!(
-            "workers that are leased in this Redis are leased anew from {from} on; where it lacks a namespace, later"
-        )
-    } else {
-        format!("workers are leased from {from} on")
-    };
     let (done, before, programs) = match is_restored {
         true => ("it continues with the restored data", "the lost data", "start the programs that use it"),
         false => ("the server is adopted", "the server before", "restart the programs that used the server before"),
@@ -56,11 +49,16 @@ pub(crate) async fn adopt(
     if leases.is_none() {
         text.push_str(&lifted(&adopted, lift, before));
     }
-    writeln!(
-        text,
-        "snowflakes: {snowflakes}, when all leases of {before} have ended\n\
-         next: {others}{programs}"
-    )?;
+    let snowflakes = match leases_elsewhere(config, &*place)? {
+        Some(elsewhere) => elsewhere,
+        // Beside Redis they are often kept elsewhere.
+        None if url.is_volatile() => format!(
+            "workers that are leased in this Redis are leased anew from {from} on; where it lacks a namespace, later, \
+             when all leases of {before} have ended"
+        ),
+        None => format!("workers are leased from {from} on, when all leases of {before} have ended"),
+    };
+    writeln!(text, "snowflakes: {snowflakes}\nnext: {others}{programs}")?;
     if adopted.follows_itself {
         text.push_str(
             "mind: its own changes came back to it from a replica. It is refused again with the next that does, so it must \
@@ -68,6 +66,29 @@ pub(crate) async fn adopt(
         );
     }
     print(&text)
+}
+
+/// Where leases are kept, if that is not the place that was adopted.
+fn leases_elsewhere(config: &Config, place: &dyn Place) -> anyhow::Result<Option<String>> {
+    let named = match config.lease_place() {
+        LeasePlace::Named(named) => named,
+        LeasePlace::Beside(_) => return Ok(None),
+        LeasePlace::Static => return Ok(Some("no store leases their workers (--unsafe-static-worker)".to_owned())),
+        // A Redis may have leases of other programs.
+        LeasePlace::Nowhere if config.leases.is_none() => return Ok(None),
+        LeasePlace::Nowhere => return Ok(Some("there are none (--leases none)".to_owned())),
+    };
+    let other = named.lease_place()?;
+    if other.address() == place.address() && other.schema() == place.schema() {
+        return Ok(None);
+    }
+    // Whatever a Redis above a durable store loses, it goes on with new time.
+    let is_above = named.is_volatile() && !config.backing.as_ref().is_some_and(StoreUrl::is_nothing);
+    let hint = match is_above {
+        true => String::new(),
+        false => format!(": `unalike --store '{named}' store restored --lift COUNT` if that was restored"),
+    };
+    Ok(Some(format!("leases are kept in {named}, which is another store{hint}")))
 }
 
 /// What was lifted, and what that does for names that are not there.

@@ -197,8 +197,8 @@ impl<'a> StoreSet<'a> {
         let Some(volatile) = self.stores.volatile().or(leases) else {
             if self.backing.is_some() {
                 return Err(PlaceError::new(format!(
-                    "--backing names the durable store behind a store or leases in Redis, and {} is not in Redis: leave it \
-                     out, or name one such as redis://HOST/DATABASE (--store, --leases)",
+                    "--backing (or the variable UNALIKE_BACKING) names the durable store behind a store or leases in Redis, and {} is \
+                     not in Redis: leave it out (or unset it), or name one such as redis://HOST/DATABASE (--store, --leases)",
                     self.stores
                 )));
             }

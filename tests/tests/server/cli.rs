@@ -64,6 +64,15 @@ fn a_file_that_was_put_back_goes_on_once_the_printed_command_was_run() {
 }
 
 #[test]
+fn what_backs_no_redis_is_named_with_its_variable() {
+    let directory = TempDir::new().unwrap();
+    let given = [("UNALIKE_BACKING", "mysql://ids@db/ids")];
+    let line = ["--store", "sqlite://b.sqlite", "store", "restored", "--lift", "10"];
+    let ran = run_with(directory.path(), line, &given).unwrap();
+    assert!(ran.code == Some(1) && ran.stderr.contains("the variable UNALIKE_BACKING"), "{ran:?}");
+}
+
+#[test]
 fn next_shares_its_file_with_a_server() {
     let server = Server::start_with(["--store", "sqlite://ids.sqlite"]).unwrap();
     let served = server.get("/v1/sequences/order/ids?count=10").unwrap().ids().unwrap();

@@ -5,6 +5,10 @@
 //! same numbers. So every grant is followed by a look, by name, at the files: while those that are open are found,
 //! whoever comes later opens these, and what was committed before the look is in them.
 //!
+//! Once another file was found, or none, this process grants nothing more from the file that it has open, also when
+//! that is put back: what others were granted meanwhile is not in it. Every store and lease store on the file shares
+//! that, until the last of them is closed.
+//!
 //! One connection that is never used is kept open for it: the log (`-wal`) and its index (`-shm`) stay the same files
 //! as long as any connection to the store is open, in any process, and so another one under either name is nobody's
 //! doing but an operator's.
@@ -16,7 +20,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{ConnectOptions as _, Connection as _, SqliteConnection};
@@ -31,6 +35,12 @@ const LINKS_MAX: usize = 40;
 /// The stores that this process has open.
 static OPENINGS: Openings = Openings::new();
 
+/// Which name of a store lost its file while it was open here, and how.
+type Loss = OnceLock<(PathBuf, &'static str)>;
+
+/// What was noticed of each file that this process has open.
+static LOSSES: Mutex<Vec<(File, Weak<Loss>)>> = Mutex::new(Vec::new());
+
 /// The files of a store that is open.
 #[derive(Debug)]
 pub(crate) struct Held {
@@ -38,6 +48,8 @@ pub(crate) struct Held {
     paths: [PathBuf; 3],
     /// What had these names when the store was opened.
     files: OnceLock<[File; 3]>,
+    /// None before it is opened, and once it is closed.
+    loss: Mutex<Option<Arc<Loss>>>,
     anchor: Mutex<Option<SqliteConnection>>,
     mark: Mark,
     /// Closing has begun.
@@ -71,6 +83,7 @@ impl Held {
         Ok(Self {
             paths,
             files: OnceLock::new(),
+            loss: Mutex::default(),
             anchor: Mutex::default(),
             mark,
             is_closed: AtomicBool::new(false),
@@ -86,7 +99,8 @@ impl Held {
         // A connection opens the log, and its index, when it first reads.
         let read = sqlx::query("SELECT id FROM store").fetch_all(&mut anchor).await.map_err(failed);
         let looks = read.and_then(|_| {
-            let [file, log, index] = self.paths.each_ref().map(|path| look_at(path));
+            let [file, log, index] =
+                self.paths.each_ref().map(|path| look_at(path)?.ok_or_else(|| gone(path, DELETED)));
             Ok([file?, log?, index?])
         });
         let files = match looks {
@@ -98,22 +112,35 @@ impl Held {
             }
         };
         *lock(&self.anchor) = Some(anchor);
+        *lock(&self.loss) = Some(loss_of(files[0]));
         let held = self.files.get_or_init(|| files);
         assert_eq!(*held, files, "a store is opened once");
         Ok(())
     }
 
-    /// Refuses to go on when other files than those that are open have their names, or none has.
+    /// Refuses to go on when other files than those that are open have their names, or none has, or that was noticed
+    /// before.
     ///
     /// Three looks at names that the kernel has at hand: some microseconds, before a flush of milliseconds.
     pub(crate) fn check(&self) -> Result<(), StoreError> {
         let Some(files) = self.files.get() else { return Ok(()) };
         // The last connection that is closed takes the other two away.
         let is_closed = self.is_closed.load(Ordering::Acquire);
+        let loss = lock(&self.loss).clone();
+        if let Some((path, what)) = loss.as_ref().and_then(|loss| loss.get()) {
+            return Err(gone(path, what));
+        }
         for (path, held) in self.paths.iter().zip(files).take(if is_closed { 1 } else { 3 }) {
-            if look_at(path)? != *held {
-                return Err(gone(path, "was replaced"));
+            let what = match look_at(path)? {
+                Some(found) if found == *held => continue,
+                Some(_) => "was replaced",
+                None => DELETED,
+            };
+            if let Some(loss) = loss {
+                // Another request may have noticed it first.
+                let _ = loss.set((path.clone(), what));
             }
+            return Err(gone(path, what));
         }
         Ok(())
     }
@@ -127,11 +154,25 @@ impl Held {
             // What it held is on the disk already.
             let _ = anchor.close().await;
         }
+        *lock(&self.loss) = None;
         if !std::mem::replace(&mut *has_closed, true) {
             self.mark.remove();
             OPENINGS.end();
         }
     }
+}
+
+/// What was noticed of this file, by all that have it open.
+fn loss_of(file: File) -> Arc<Loss> {
+    let mut losses = lock(&LOSSES);
+    losses.retain(|(_, loss)| loss.strong_count() > 0);
+    let known = losses.iter().find(|(known, _)| *known == file);
+    if let Some(loss) = known.and_then(|(_, loss)| loss.upgrade()) {
+        return loss;
+    }
+    let loss = Arc::new(Loss::new());
+    losses.push((file, Arc::downgrade(&loss)));
+    loss
 }
 
 /// The file that SQLite opens by a path. A link may lead to one that is still to be made.
@@ -154,8 +195,9 @@ pub(crate) fn beside(file: &Path, suffix: &str) -> PathBuf {
     PathBuf::from(name)
 }
 
+/// The file that has this name, if one has.
 #[cfg(unix)]
-fn look_at(path: &Path) -> Result<File, StoreError> {
+fn look_at(path: &Path) -> Result<Option<File>, StoreError> {
     use std::os::unix::fs::MetadataExt as _;
     match std::fs::metadata(path) {
         // Another name has another log: programs that use both grant the same numbers.
@@ -165,8 +207,8 @@ fn look_at(path: &Path) -> Result<File, StoreError> {
             path.display(),
             found.nlink()
         ))),
-        Ok(found) => Ok(File { device: found.dev(), inode: found.ino() }),
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(gone(path, "was deleted or moved")),
+        Ok(found) => Ok(Some(File { device: found.dev(), inode: found.ino() })),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(StoreError::unavailable(format!(
             "{} cannot be looked at, so nobody knows whether it is still the one that others use: this user must be \
                  able to enter its directory",
@@ -202,9 +244,12 @@ fn check_mount(_: &Path) -> Result<(), StoreError> {
 
 /// Elsewhere a file that is open is not deleted.
 #[cfg(not(unix))]
-fn look_at(_: &Path) -> Result<File, StoreError> {
-    Ok(File { device: 0, inode: 0 })
+fn look_at(_: &Path) -> Result<Option<File>, StoreError> {
+    Ok(Some(File { device: 0, inode: 0 }))
 }
+
+/// What became of a file that has no name any more.
+const DELETED: &str = "was deleted or moved";
 
 fn gone(path: &Path, what: &str) -> StoreError {
     StoreError::refused(format!(

@@ -4,9 +4,10 @@
  * Whoever deletes, moves or replaces the file of a store, or one of the two beside it, leaves the programs that have it
  * open with files that nobody else sees. They and a program that opens what is there now would be granted the same
  * numbers. So every grant is followed by a look, by name, at the files: while those that are open are found, whoever
- * comes later opens these, and what was committed before the look is in them. The connections stay open until the store
- * is closed, so the log (`-wal`) and its index (`-shm`) stay the same files, and another one under either name is an
- * operator's doing.
+ * comes later opens these, and what was committed before the look is in them. Once others were found, or none, the
+ * store grants nothing more, also when the file is put back: what others were granted meanwhile is not in it. The
+ * connections stay open until the store is closed, so the log (`-wal`) and its index (`-shm`) stay the same files, and
+ * another one under either name is an operator's doing.
  *
  * The file is opened by no means but SQLite's: closing a file drops all locks that this process holds on it. Whether
  * some other code did that is looked at, too (`sqlite-locks`).
@@ -87,6 +88,8 @@ export class SqliteFile implements Database {
   readonly #paths: Three<string>;
   readonly #files: Three<File>;
   readonly #watch: Watch;
+  /** Which name lost its file, and how. */
+  #loss: readonly [path: string, what: string] | null = null;
 
   /** @throws {StoreError} */
   constructor(path: string, options: { create: boolean; busyTimeoutMs: number; driver: Driver }) {
@@ -195,8 +198,8 @@ export class SqliteFile implements Database {
   }
 
   /**
-   * Refuses to go on when other files than those that are open have their names, or none has, or when the locks on them
-   * are gone.
+   * Refuses to go on when other files than those that are open have their names, or none has, or that was noticed
+   * before, or when the locks on them are gone.
    *
    * Some looks at what the kernel has at hand: microseconds, before a flush of milliseconds.
    *
@@ -209,10 +212,14 @@ export class SqliteFile implements Database {
       this.#watch.check();
     }
     this.#paths.forEach((path, at) => {
-      const found = lookAt(path);
+      if (this.#loss !== null) {
+        throw gone(...this.#loss);
+      }
+      const found = find(path);
       const held = this.#files[at] as File;
-      if (found[0] !== held[0] || found[1] !== held[1]) {
-        throw gone(path, 'was replaced');
+      if (found === null || found[0] !== held[0] || found[1] !== held[1]) {
+        this.#loss = [path, found === null ? DELETED : 'was replaced'];
+        throw gone(...this.#loss);
       }
     });
   }
@@ -471,7 +478,19 @@ function lookAtFile(path: string, create: boolean): void {
   }
 }
 
+/** What became of a file that has no name any more. */
+const DELETED = 'was deleted or moved';
+
 function lookAt(path: string): File {
+  const found = find(path);
+  if (found === null) {
+    throw gone(path, DELETED);
+  }
+  return found;
+}
+
+/** The file that has this name; `null` if none has. */
+function find(path: string): File | null {
   let found: BigIntStats | undefined;
   try {
     found = statSync(path, { bigint: true, throwIfNoEntry: false });
@@ -481,7 +500,7 @@ function lookAt(path: string): File {
     throw new StoreError('unavailable', what, { cause: error });
   }
   if (found === undefined) {
-    throw gone(path, 'was deleted or moved');
+    return null;
   }
   if (process.platform === 'win32') {
     // There a file that is open is not deleted.

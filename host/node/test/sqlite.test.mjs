@@ -328,9 +328,15 @@ for (const driver of DRIVERS) {
         }
         if (deed === 'moved') {
           renameSync(`${victim}.moved`, victim);
-          assert.equal((await store.allocate('order', 1n, 0n)).start, 11n);
+          const call = () => store.allocate('order', 1n, 0n);
+          assert.match(await refusal('refused', call), /while this process had it open/);
         }
         await store.close();
+        if (deed === 'moved') {
+          const again = await open(path);
+          assert.equal((await again.allocate('order', 1n, 0n)).start, 11n);
+          await again.close();
+        }
       });
     }
   }

@@ -435,8 +435,16 @@ def test_a_file_that_is_not_the_same_any_more_grants_nothing(path: Path, suffix:
         assert "while this process had it open" in refusal("refused", call)
     if deed == "moved":
         Path(f"{victim}.moved").rename(victim)
-        assert store.allocate("order", 1, 0).start == 11
+        beside = SqliteStore(path)
+        for opened in (store, beside):
+            assert "while this process had it open" in refusal("refused", opened.allocate, "order", 1, 0)
+        beside.close()
     store.close()
+    if deed == "moved":
+        # As after a restart.
+        again = SqliteStore(path)
+        assert again.allocate("order", 1, 0).start == 11
+        again.close()
 
 
 def test_a_file_that_is_replaced_during_a_grant_grants_nothing(path: Path, store: SqliteStore) -> None:
@@ -452,8 +460,12 @@ def test_a_file_that_is_replaced_during_a_grant_grants_nothing(path: Path, store
     assert "was deleted or moved" in refusal("refused", store.allocate, "order", 1, 0)
     store._opened._turn = turn  # type: ignore[method-assign]
     Path(f"{path}.moved").rename(path)
+    assert "was deleted or moved" in refusal("refused", store.allocate, "order", 1, 0)
+    store.close()
     # It was granted, and is a gap.
-    assert store.allocate("order", 1, 0).start == 3
+    again = SqliteStore(path)
+    assert again.allocate("order", 1, 0).start == 3
+    again.close()
 
 
 def test_a_second_name_of_the_file_is_refused(path: Path, store: SqliteStore) -> None:

@@ -272,10 +272,22 @@ async fn a_file_that_is_not_where_others_find_it_grants_nothing() {
         if matches!(loss, Loss::Linked) {
             fs::remove_file(directory.path().join("gone")).unwrap();
         }
-        let next = store.allocate("order", 10, 0).await.unwrap();
+        if !matches!(loss, Loss::Linked) {
+            for store in [&store, &other] {
+                stays_refused(async || store.allocate("order", 10, 0).await, &[word]).await;
+                refused("acquire, moved back", store.acquire(&acquire("holder", SystemClock.now_ms())).await.err());
+            }
+            refused("opened beside them", open(&path).await.err());
+            store.close().await;
+            other.close().await;
+        }
+        // As after a restart.
+        let again = if matches!(loss, Loss::Linked) { store.clone() } else { open(&path).await.unwrap() };
+        let next = again.allocate("order", 10, 0).await.unwrap();
         assert_eq!(next.start, segment.end, "{loss:?}: moved back, it goes on");
-        store.close().await;
-        other.close().await;
+        for store in [again, store, other] {
+            store.close().await;
+        }
     }
 }
 

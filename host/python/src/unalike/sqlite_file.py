@@ -148,6 +148,8 @@ class _Held:
         self.watch: Final = watch
         self.count = 0
         """How often."""
+        self.loss: Optional[tuple[str, str]] = None
+        """Which name lost its file, and how. What others were granted since is in no file that is put back."""
 
 
 class _Inherited(NamedTuple):
@@ -443,6 +445,7 @@ class Opened:
         self._busy_timeout_ms: Final = busy_timeout_ms
         self._steps: Final = ClockSteps()
         self._files: Optional[tuple[File, ...]] = None
+        self._shared: Optional[_Held] = None
         self._is_closed = False
         _notice_fork()
         with _GATE:
@@ -534,8 +537,8 @@ class Opened:
         return self._steps.expiry(time.monotonic_ns(), store_ms, max_horizon_ms)
 
     def check(self, is_granted: bool = False) -> None:
-        """Refuses to go on when other files than those that are open have their names, or none has, or when the locks
-        on them are gone.
+        """Refuses to go on when other files than those that are open have their names, or none has, or that was
+        noticed before, or when the locks on them are gone.
 
         Some looks at what the kernel has at hand: microseconds, before a flush of milliseconds.
 
@@ -548,9 +551,15 @@ class Opened:
                 watch.check_alone()
             else:
                 watch.check()
+            shared = self._shared
+            assert shared is not None, "a store that is open is held"
             for path, held in zip(self._paths, self._files):
-                if _look_at(path) != held:
-                    raise _gone(path, "was replaced")
+                if shared.loss is None:
+                    found = _find(path)
+                    if found == held:
+                        continue
+                    shared.loss = (path, _DELETED if found is None else "was replaced")
+                raise _gone(*shared.loss)
 
     def close(self) -> None:
         """Closes the connections: in the process that opened them."""
@@ -737,6 +746,7 @@ class Opened:
             held = _held.setdefault(files[0], _Held(files, watch))
             held.count += 1
             self._holding.file, self._holding.watch = files[0], watch
+            self._shared = held
         self._files = files
 
     def _prove_writable(self) -> None:
@@ -814,11 +824,22 @@ def _look_at_file(path: str, create: bool) -> None:
         raise StoreError("refused", f"{path} is empty: {what}")
 
 
+_DELETED: Final = "was deleted or moved"
+
+
 def _look_at(path: str) -> File:
+    found = _find(path)
+    if found is None:
+        raise _gone(path, _DELETED)
+    return found
+
+
+def _find(path: str) -> Optional[File]:
+    """The file that has this name, if one has."""
     try:
         found = os.stat(path)
     except FileNotFoundError:
-        raise _gone(path, "was deleted or moved") from None
+        return None
     except OSError as error:
         what = (
             f"{path} cannot be looked at, so nobody knows whether it is still the one that others use: this user must "

@@ -509,8 +509,15 @@ pub(crate) async fn take_over(
 }
 
 /// The error when a server is not the recorded one: one that took over may lack the last commits of the one before, and
-/// numbers would repeat.
+/// numbers would repeat. Data that came into a database of the same server from elsewhere are older than they were.
 pub(crate) fn another_server(at: &str, recorded: ServerIdentity, found: ServerIdentity) -> StoreError {
+    if recorded.is_restored_as(&found) {
+        return StoreError::refused(format!(
+            "the store at {at} is another one than before ({found}, not {recorded}): its data were restored from a dump, or \
+             copied, and may lack the last commits. Lift its tags above everything that was handed out with `unalike store \
+             restored --lift COUNT`, and then restart the programs that use it"
+        ));
+    }
     StoreError::refused(format!(
         "the server at {at} is another one than before ({found}, not {recorded}). If it took over from that one, or its data \
          were copied or restored, it may lack the last commits: lift its tags above everything that was handed out with \

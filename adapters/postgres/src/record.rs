@@ -36,6 +36,13 @@ impl ServerIdentity {
     pub(crate) fn continues(&self, earlier: &Self) -> bool {
         self.timeline >= earlier.timeline && Self { timeline: earlier.timeline, ..*self } == *earlier
     }
+
+    /// Whether that is the same server, with a table that was made anew: by a dump that was loaded, or as a copy. A
+    /// part of the store that waits until it is adopted has recorded no table.
+    pub(crate) fn is_restored_as(&self, found: &Self) -> bool {
+        let is_another = (self.database, self.table) != (found.database, found.table);
+        self.system == found.system && self.table != 0 && is_another
+    }
 }
 
 impl Record {
@@ -121,5 +128,19 @@ mod tests {
         ] {
             assert!(!other.continues(&server), "{other}");
         }
+    }
+
+    #[test]
+    fn another_table_on_the_same_server_was_restored() {
+        let server = ServerIdentity { system: 1, timeline: 3, database: 5, table: 7 };
+        for restored in [ServerIdentity { database: 6, ..server }, ServerIdentity { table: 8, timeline: 4, ..server }] {
+            assert!(server.is_restored_as(&restored), "{restored}");
+        }
+        for other in
+            [server, ServerIdentity { timeline: 4, ..server }, ServerIdentity { system: 2, table: 8, ..server }]
+        {
+            assert!(!server.is_restored_as(&other), "{other}");
+        }
+        assert!(!ServerIdentity { table: 0, ..server }.is_restored_as(&server), "it waits until it is adopted");
     }
 }

@@ -25,7 +25,7 @@ fn name(url: &str) -> &str {
     url.rsplit_once('/').unwrap().1
 }
 
-const COPIED: &[&str] = &["another one than before", "database", "store adopt --lift"];
+const COPIED: &[&str] = &["another one than before", "database", "store restored --lift COUNT"];
 
 #[tokio::test]
 async fn a_database_that_was_copied_within_its_server_is_another_store() {

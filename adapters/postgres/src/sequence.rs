@@ -42,6 +42,10 @@ const SKIPPED_AT_ONCE: u64 = 500_000;
 /// So many are drawn to get further, at most: some ten seconds.
 const SKIPPED_MAX: u64 = 10_000_000;
 
+/// How a sequence comes to be.
+const MADE_BY_OWNER: &str =
+    "creating a sequence cannot be done here: have the owner of the database do it (CREATE SEQUENCE)";
+
 const DRAW: &str = include_str!("sql/draw.sql");
 const SKIP: &str = include_str!("sql/skip.sql");
 const LIST: &str = include_str!("sql/sequences.sql");
@@ -156,7 +160,7 @@ impl Sequences {
     async fn unknown(&self, tag: &str) -> Result<StoreError, StoreError> {
         let look = sqlx::query(include_str!("sql/has_sequence.sql")).bind(tag.to_owned());
         Ok(match self.database.rows("looking at sequences", look).await?.is_empty() {
-            true => StoreError::tag_unknown(tag),
+            true => StoreError::tag_unknown_here(tag, MADE_BY_OWNER),
             false => StoreError::refused(format!(
                 "{}: the user may not use the sequence {tag:?}: have its owner run GRANT USAGE, SELECT ON SEQUENCE",
                 self.database.at()
@@ -361,7 +365,7 @@ impl SegmentStore for Sequences {
         if self.find(tag).await?.is_some() {
             return Err(StoreError::TagExists { tag: tag.to_owned() });
         }
-        Err(self.not_here("creating a sequence", "have the owner of the database do it (CREATE SEQUENCE)"))
+        Err(StoreError::refused(format!("{}: {MADE_BY_OWNER}", self.database.at())))
     }
 
     async fn change_tag(&self, tag: &str, _step: StepPolicy, _refill: RefillPolicy) -> Result<TagRecord, StoreError> {

@@ -153,7 +153,7 @@ fn write(directory: &Path, state: &State) -> std::io::Result<()> {
 
 impl State {
     fn tag(&mut self, tag: &str) -> Result<&mut TagRow, StoreError> {
-        self.tags.get_mut(tag).ok_or_else(|| StoreError::TagUnknown { tag: tag.to_owned() })
+        self.tags.get_mut(tag).ok_or_else(|| StoreError::tag_unknown(tag))
     }
 
     fn insert_tag(&mut self, tag: &str, options: TagOptions, tags_max: u64) -> Result<(), StoreError> {
@@ -180,7 +180,7 @@ impl State {
                 // A sub-key has the options of its tag.
                 (name, Some(_)) => self.tag_on_first_use(name, creation)?.options,
                 (_, None) if creation.on_first_use => TagOptions::default(),
-                (_, None) => return Err(StoreError::TagUnknown { tag: tag.to_owned() }),
+                (_, None) => return Err(StoreError::tag_unknown(tag)),
             };
             self.insert_tag(tag, options, creation.tags_max)?;
         }

@@ -42,10 +42,12 @@ pub enum StoreError {
         source: Option<Source>,
     },
     /// The tag does not exist and is not created on first use.
-    #[error("{}", unknown(.tag))]
+    #[error("{}: {advice}", unknown(.tag))]
     TagUnknown {
         /// The tag.
         tag: String,
+        /// How it comes to be.
+        advice: &'static str,
     },
     /// The tag exists already.
     #[error("the tag {} exists already", shown(.tag))]
@@ -243,11 +245,8 @@ pub enum StoreError {
 
 fn unknown(name: &str) -> String {
     match split_tag(name) {
-        (tag, Some(sub)) => format!("the tag {tag:?} has no sub-key {sub:?}: its first id creates it"),
-        (tag, None) => format!(
-            "the tag {tag:?} is unknown: create it first, with `unalike tags create` or, where that is allowed, by taking an id \
-             of it"
-        ),
+        (tag, Some(sub)) => format!("the tag {tag:?} has no sub-key {sub:?}"),
+        (tag, None) => format!("the tag {tag:?} is unknown"),
     }
 }
 
@@ -350,10 +349,20 @@ impl StoreError {
         self
     }
 
-    /// [`StoreError::TagUnknown`].
+    /// [`StoreError::TagUnknown`], of a store that creates tags.
     #[must_use]
     pub fn tag_unknown(tag: &str) -> Self {
-        Self::TagUnknown { tag: tag.to_owned() }
+        let advice = match split_tag(tag) {
+            (_, Some(_)) => "its first id creates it",
+            (_, None) => "create it first, with `unalike tags create` or, where that is allowed, by taking an id of it",
+        };
+        Self::tag_unknown_here(tag, advice)
+    }
+
+    /// [`StoreError::TagUnknown`], with how a tag comes to be in this store.
+    #[must_use]
+    pub fn tag_unknown_here(tag: &str, advice: &'static str) -> Self {
+        Self::TagUnknown { tag: tag.to_owned(), advice }
     }
 
     /// [`StoreError::Exhausted`].

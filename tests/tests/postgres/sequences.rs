@@ -251,6 +251,11 @@ async fn what_numbers_cannot_rest_on_is_refused() {
     for unknown in ["nothing", "a_table", "pg_class", "one'; DROP TABLE a_table; --"] {
         let error = store.allocate(unknown, 1, 0).await.expect_err(unknown);
         assert!(matches!(error, StoreError::TagUnknown { .. }), "{error:?}");
+        let text = error.to_string();
+        assert!(
+            text.contains("is unknown: creating a sequence cannot be done here") && !text.contains("tags create"),
+            "{text}"
+        );
     }
     let error = store.open_tag(&sub_tag("hidden", "a").unwrap()).await.expect_err("no place for it");
     assert!(matches!(error, StoreError::TagInvalid { .. }) && error.to_string().contains("no sub-keys"), "{error:?}");

@@ -161,6 +161,11 @@ fn sequences_that_were_restored_are_lifted_by_values() -> anyhow::Result<()> {
         "CREATE SEQUENCE orders INCREMENT BY 50; CREATE SEQUENCE again CYCLE; CREATE SEQUENCE down INCREMENT BY -1";
     postgres.sql(name_of(&url), made)?;
     let (directory, store) = (TempDir::new()?, format!("{url}?dialect=sequence"));
+    let ran = run_over(&directory, &store, &["next", "nothing"])?;
+    assert!(
+        ran.code == Some(1) && ran.stderr.contains("CREATE SEQUENCE") && !ran.stderr.contains("tags create"),
+        "{ran:?}"
+    );
     assert_eq!(ok_over(&directory, &store, &["next", "orders"])?, "1\n");
     let said = ok_over(&directory, &store, &["store", "restored", "--lift", "10"])?;
     assert!(said.contains("sequences: 1, and 10 values were drawn from each"), "{said}");

@@ -520,7 +520,7 @@ impl Problem {
     pub(crate) fn of_store(error: &StoreError, of: Of) -> Self {
         let public = |kind| Self::new(kind, error.to_string());
         match error {
-            StoreError::TagUnknown { tag } => public(Kind::TagUnknown).about("tag", tag),
+            StoreError::TagUnknown { tag, .. } => public(Kind::TagUnknown).about("tag", tag),
             StoreError::TagExists { tag } => public(Kind::TagExists).about("tag", tag),
             StoreError::TagInvalid { tag, .. } => public(Kind::TagInvalid).about("tag", tag),
             StoreError::TagLimit { tag, tags_max } => {

@@ -13,8 +13,13 @@ use unalike_storage::{
 };
 
 use crate::database::Database;
+use crate::error::{NO_SUCH_TABLE, TABLE_ACCESS_DENIED};
 use crate::schema::Schema;
-use crate::{DialectStore, MysqlOptions, leases, segments};
+use crate::{Dialect, DialectStore, MysqlOptions, leases, segments};
+
+/// Whether this user sees the store's own record.
+const HAS_STORE: &str = "SELECT 1 FROM information_schema.TABLES \
+    WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = 'unalike_store'";
 
 /// Tags in tables of another system, with their formats.
 pub(crate) struct Beside {
@@ -79,6 +84,28 @@ impl Formats {
     }
 }
 
+impl Beside {
+    /// The name under which the format of a tag is kept: that of its row. A table may take several names for one row,
+    /// by letter case, accents or spaces at the end; their numbers are the same, so they have one format. A row that
+    /// has no name has its key.
+    async fn name_in_rows(&self, tag: &str) -> Result<String, StoreError> {
+        let dialect = &self.formats.options.dialect;
+        if let Dialect::IdGenerator { keys, .. } = dialect
+            && let Some(key) = keys.get(tag)
+        {
+            return Ok(format!("id-generator:{key}"));
+        }
+        match self.tags.tag(tag).await {
+            Ok(record) if *dialect == Dialect::Ticket && self.tags.folds_names().await?.is_some() => {
+                Ok(record.tag.to_lowercase())
+            }
+            Ok(record) => Ok(record.tag),
+            Err(StoreError::TagUnknown { .. } | StoreError::TagInvalid { .. }) => Ok(tag.to_owned()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
 #[async_trait]
 impl SegmentLayer for Beside {
     fn below(&self) -> Option<&dyn SegmentStore> {
@@ -95,10 +122,32 @@ impl SegmentLayer for Beside {
         part: FormatPart,
         binding: FormatBinding,
     ) -> Result<Option<u64>, StoreError> {
-        match self.formats.rows(binding).await? {
-            Some(rows) => rows.bind_format(owner, part, binding).await,
-            None => Ok(None),
+        let Some(rows) = self.formats.rows(binding).await? else { return Ok(None) };
+        match owner {
+            FormatOwner::Tag(tag) => {
+                let name = self.name_in_rows(tag).await?;
+                rows.bind_format(FormatOwner::Tag(&name), part, binding).await
+            }
+            FormatOwner::Snowflake(_) => rows.bind_format(owner, part, binding).await,
         }
+    }
+
+    async fn hides_formats(&self) -> Result<Option<String>, StoreError> {
+        const DOING: &str = "looking for formats";
+        let database = &self.formats.database;
+        if self.formats.rows.get().is_some() || database.rows(DOING, sqlx::query(HAS_STORE)).await?.is_empty() {
+            return Ok(None);
+        }
+        let mut turn = database.turn(DOING).await?;
+        let looked =
+            turn.try_execute(sqlx::query("SELECT 1 FROM unalike_tag LIMIT 1"), &[NO_SUCH_TABLE, TABLE_ACCESS_DENIED]);
+        let looked = looked.await?;
+        turn.give_back();
+        Ok((looked.err() == Some(TABLE_ACCESS_DENIED)).then(|| {
+            "formats are kept in the table unalike_tag, which this user may not look into: let it, and make the table \
+             first where it is missing (`unalike schema` prints both)"
+                .to_owned()
+        }))
     }
 
     async fn join_stripe(&self, stripe: &Stripe) -> Result<JoinedStripe, StoreError> {

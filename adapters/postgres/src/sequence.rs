@@ -422,6 +422,16 @@ impl SegmentStore for Sequences {
         }
     }
 
+    async fn hides_formats(&self) -> Result<Option<String>, StoreError> {
+        const HIDDEN: &str = "SELECT 1 FROM to_regclass('unalike_tag') AS t \
+            WHERE t IS NOT NULL AND NOT has_table_privilege(t, 'SELECT')";
+        let rows = self.database.rows("looking for formats", sqlx::query(HIDDEN)).await?;
+        Ok((!rows.is_empty()).then(|| {
+            "formats are kept in the table unalike_tag, which this user may not look into: GRANT SELECT on it"
+                .to_owned()
+        }))
+    }
+
     async fn identity(&self) -> Result<Option<StoreIdentity>, StoreError> {
         schema::identity(&self.database, self.database.part()).await.map(Some)
     }

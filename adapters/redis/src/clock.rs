@@ -469,6 +469,10 @@ impl SegmentStore for Clock {
         Ok(self.0.record(shard.name, shard.number, None))
     }
 
+    async fn hides_formats(&self) -> Result<Option<String>, StoreError> {
+        self.0.durable.hides_formats().await
+    }
+
     fn keeps_formats(&self) -> bool {
         self.0.durable.keeps_formats()
     }

@@ -578,6 +578,10 @@ impl SegmentStore for Segments {
         self.0.durable.beyond_records(tags).await
     }
 
+    async fn hides_formats(&self) -> Result<Option<String>, StoreError> {
+        self.0.durable.hides_formats().await
+    }
+
     fn keeps_formats(&self) -> bool {
         self.0.durable.keeps_formats()
     }

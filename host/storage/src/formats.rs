@@ -251,7 +251,7 @@ fn unbound(owner: FormatOwner<'_>, looks: Vec<FormatLook>) -> Result<UnboundForm
 ///
 /// # Errors
 /// [`StoreError::FormatBound`] when another format is bound in the second store; [`StoreError::Refused`] when that
-/// keeps no formats; any error of the connections.
+/// keeps no formats, and when the first one [hides](SegmentStore::hides_formats) some; any error of the connections.
 ///
 /// ```
 /// use unalike_storage::{FormatOwner, SegmentStore, StoreError, check_carried_format};
@@ -268,6 +268,9 @@ pub async fn check_carried_format(
 ) -> Result<UnboundFormat, StoreError> {
     if !from.keeps_formats() {
         return Ok(UnboundFormat::default());
+    }
+    if let Some(what) = from.hides_formats().await? {
+        return Err(StoreError::refused(format!("whether a format is bound to {owner} cannot be seen: {what}")));
     }
     let Some(shape) = from.bind_format(owner, FormatPart::Shape, FormatBinding::Look).await? else {
         return Ok(UnboundFormat::default());

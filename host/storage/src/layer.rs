@@ -166,6 +166,10 @@ pub trait SegmentLayer: Send + Sync + 'static {
         self.reach().await?.bind_format(owner, part, binding).await
     }
 
+    async fn hides_formats(&self) -> Result<Option<String>, StoreError> {
+        self.reach().await?.hides_formats().await
+    }
+
     fn stripes(&self) -> usize {
         self.below().map_or(1, SegmentStore::stripes)
     }
@@ -289,6 +293,10 @@ impl<L: SegmentLayer> SegmentStore for L {
         SegmentLayer::bind_format(self, owner, part, binding).await
     }
 
+    async fn hides_formats(&self) -> Result<Option<String>, StoreError> {
+        SegmentLayer::hides_formats(self).await
+    }
+
     fn stripes(&self) -> usize {
         SegmentLayer::stripes(self)
     }
@@ -354,6 +362,7 @@ mod tests {
             "check",
             "close",
             "folds_names",
+            "hides_formats",
             "identity",
             "keeps_formats",
             "leave_leases",

@@ -252,6 +252,15 @@ pub trait SegmentStore: Send + Sync + 'static {
         if self.keeps_formats() { bind_in_tags(self, owner, part, binding).await } else { Ok(None) }
     }
 
+    /// What may hide formats from this user of the store, in words, with what to do: `None` where it sees all of them.
+    /// A tag that goes on in another store would have lost its format there.
+    ///
+    /// # Errors
+    /// Any error of the connection.
+    async fn hides_formats(&self) -> Result<Option<String>, StoreError> {
+        Ok(None)
+    }
+
     /// How many stores share a tag's numbers between them: 1, or that of the stripes. A record of several has the
     /// greatest watermark of theirs; lower numbers may come from the others.
     fn stripes(&self) -> usize {

@@ -495,6 +495,14 @@ impl SegmentStore for StripedStore {
         Ok(bound)
     }
 
+    async fn hides_formats(&self) -> Result<Option<String>, StoreError> {
+        let looked = self.each_up(|store, _| store.hides_formats()).await;
+        if looked.iter().all(Result::is_err) {
+            return Err(combined(self.errors(looked)));
+        }
+        Ok(looked.into_iter().flatten().flatten().next())
+    }
+
     async fn tags(&self, after: Option<&str>, limit: u32) -> Result<Vec<TagRecord>, StoreError> {
         let pages = self.each_up(|store, numbering| async move {
             let page = store.tags(after, limit).await?;

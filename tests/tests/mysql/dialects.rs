@@ -12,11 +12,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use sqlx::{Connection as _, Executor as _, MySqlConnection, Row as _};
 use unalike_core::{Format, FormatKey, FormatOptions};
+use unalike_memory::MemoryStore;
 use unalike_mysql::{Dialect, MysqlOptions, MysqlStore};
 use unalike_storage::contract::{Fixture, SegmentFixture, segment_checks as check};
 use unalike_storage::{
     AdaptiveStep, FormatBinding, FormatOwner, FormatPart, ID_MAX, Mode, RefillPolicy, Segment, SegmentStore,
-    StepPolicy, StoreError, Stripe, StripeNumbers, TagCreation, TagOptions, TagRecord, check_format, sub_tag,
+    StepPolicy, StoreError, Stripe, StripeNumbers, TagCreation, TagOptions, TagRecord, check_carried_format,
+    check_format, sub_tag,
 };
 use unalike_tests::mariadb::MariaDb;
 use unalike_tests::outages::Database as _;
@@ -1093,6 +1095,32 @@ async fn a_tag_of_any_table_is_shown_in_one_format() {
     }
 }
 
+/// Where a table takes two names for one row, both show the same numbers.
+#[tokio::test]
+async fn names_of_one_row_have_one_format() {
+    for case in [LEAF, TINYID, COSID, SEQUENCE] {
+        let place = Place::with_row(case).await;
+        fold(&place);
+        let (store, owner) = (place.store().await, FormatOwner::Tag("order"));
+        check_format(&store, owner, &format_with(7)).await.unwrap().bind(&store, owner).await.unwrap();
+        for name in ["ORDER", "ordér", "order "] {
+            for format in [Format::default(), format_with(8)] {
+                let refused = check_format(&store, FormatOwner::Tag(name), &format).await;
+                assert!(matches!(refused, Err(StoreError::FormatBound { .. })), "{case:?} {name:?}: {refused:?}");
+            }
+        }
+        shows_order_as_before(&store, case).await;
+    }
+    // A row that has a key and no name has several in the URLs of several programs.
+    let place = Place::with_row(ID_GENERATOR).await;
+    let (store, owner) = (place.store().await, FormatOwner::Tag("order"));
+    check_format(&store, owner, &format_with(7)).await.unwrap().bind(&store, owner).await.unwrap();
+    let options = MysqlOptions::from_url(&place.url().replace("order:", "bill:")).unwrap();
+    let other = MysqlStore::connect(options).await.unwrap();
+    let refused = check_format(&other, FormatOwner::Tag("bill"), &format_with(8)).await;
+    assert!(matches!(refused, Err(StoreError::FormatBound { .. })), "{refused:?}");
+}
+
 #[tokio::test]
 async fn a_format_beside_a_table_stays_where_its_tags_are_lifted() {
     let place = Place::with_row(LEAF).await;
@@ -1142,7 +1170,12 @@ async fn who_has_no_place_for_formats_is_refused_formats_alone() {
                 assert!(matches!(error, StoreError::Refused { .. }) && !error.is_not_begun(), "{}", what(&error));
             }
             store.allocate("order", 10, 0).await.unwrap();
+            // Nor does such a user carry the tag to another store, where it would have lost its format.
+            let carried = check_carried_format(&store, &MemoryStore::default(), owner).await.unwrap_err();
+            let words = ["unalike_tag", "may not look into", "unalike schema"];
+            assert!(words.iter().all(|word| carried.to_string().contains(word)), "{}", what(&carried));
         }
+        assert!(place.store().await.hides_formats().await.unwrap().is_none());
         let bound = place.store().await.bind_format(owner, shape, FormatBinding::First(7)).await.unwrap();
         assert_eq!(bound, Some(7));
     }

@@ -386,6 +386,9 @@ async fn a_user_of_sequences_alone_is_refused_formats_alone() {
             assert!(matches!(error, StoreError::Refused { .. }) && !error.is_not_begun(), "{error:?}");
         }
         bare.allocate("orders", 1, 0).await.unwrap();
+        // It carries no tag to another store that has a format which it cannot see.
+        let hidden = bare.hides_formats().await.unwrap();
+        assert_eq!(hidden.is_some_and(|what| what.contains("GRANT SELECT")), said == "lacks a privilege");
         assert_eq!(store.bind_format(owner, shape, FormatBinding::First(7)).await.unwrap(), Some(7));
     }
     sql(&url, &format!("GRANT SELECT, INSERT, UPDATE ON unalike_tag TO {role}"));

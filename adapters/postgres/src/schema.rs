@@ -126,9 +126,9 @@ fn missing(database: &Database, name: &str, why: &str) -> StoreError {
     ))
 }
 
-/// Refuses a table that is missing, and was there: it would begin anew. `unalike_store` has counted its tags, or has the
-/// row of leases, which is written once their tables are there. (That of another part may come before its tables: it is
-/// for leases too.)
+/// Refuses a table that is missing, and was there: it would begin anew. `unalike_store` has counted its tags, or has
+/// the row of leases, which is written once their tables are there. (That of another part may come before its tables:
+/// it is for leases too.)
 async fn refuse_lost(database: &Database, shape: &Shape) -> Result<(), StoreError> {
     let begun = match shape.name {
         name if name == TAG.name => "SELECT 1 FROM unalike_store WHERE tags > 0 LIMIT 1",

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -193,13 +194,17 @@ async fn kill_9_under_load_repeats_nothing_that_redis_alone_granted() {
     let mut numbers = Numbers::default();
     for _ in 0..3 {
         let mut tasks = Vec::new();
+        let restarted = Arc::new(AtomicBool::new(false));
         for client in 0..4_u64 {
-            let store = place.store().await;
+            let (store, restarted) = (place.store().await, Arc::clone(&restarted));
             tasks.push(tokio::spawn(async move {
                 let mut granted = Vec::new();
-                // Until the server is gone.
+                // Until the server is gone. One that asked nothing just then finds it there again.
                 while let Ok(segment) = store.allocate("order", 1 + client, 0).await {
                     granted.push(range(segment));
+                    if restarted.load(Ordering::Relaxed) {
+                        break;
+                    }
                 }
                 granted
             }));
@@ -210,6 +215,7 @@ async fn kill_9_under_load_repeats_nothing_that_redis_alone_granted() {
             tokio::task::yield_now().await;
         }
         place.restart().await;
+        restarted.store(true, Ordering::Relaxed);
         for task in tasks {
             for grant in task.await.unwrap() {
                 numbers.add(grant);

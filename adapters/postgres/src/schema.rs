@@ -138,8 +138,10 @@ async fn refuse_lost(database: &Database, shape: &Shape) -> Result<(), StoreErro
     let mut turn = database.turn(LOOKING).await?;
     let has_store = has_table(&mut turn, database, STORE.name).await?;
     let begun = if has_store { turn.rows(sqlx::query(begun)).await? } else { Vec::new() };
+    // Another program may have made the tables, and begun, since this one looked.
+    let is_lost = !begun.is_empty() && !has_table(&mut turn, database, shape.name).await?;
     turn.give_back();
-    if begun.is_empty() {
+    if !is_lost {
         return Ok(());
     }
     Err(StoreError::refused(format!(

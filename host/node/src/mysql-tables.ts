@@ -65,7 +65,7 @@ export async function openTables(database: Database, shapes: readonly Shape[], b
   let found = await find(database, shapes);
   const missing = shapes.filter((shape) => !found.has(shape.name));
   if (missing[0] !== undefined && begun !== undefined) {
-    await refuseLost(database, missing[0].name, begun);
+    await refuseLost(database, missing[0], begun);
   }
   if (missing[0] !== undefined && !database.settings.createTables) {
     throw tableIsMissing(database, missing[0].name);
@@ -85,16 +85,20 @@ export async function openTables(database: Database, shapes: readonly Shape[], b
   }
 }
 
-async function refuseLost(database: Database, table: string, begun: string): Promise<void> {
+async function refuseLost(database: Database, shape: Shape, begun: string): Promise<void> {
   const rows = await database.turn(DOING, async (turn) => {
     // A server denies access to a table of which it does not say whether it is there.
     const rows = await turn.tryText(begun, [NO_SUCH_TABLE, TABLE_ACCESS_DENIED]);
     turn.giveBack();
     return rows;
   });
-  if (typeof rows !== 'number' && rows.length > 0) {
+  if (typeof rows === 'number' || rows.length === 0) {
+    return;
+  }
+  // Another program may have made the tables, and begun, since this one looked.
+  if (!(await find(database, [shape])).has(shape.name)) {
     throw refused(
-      `the table ${table} is missing (or this user has no privilege on it), and the store at ${database.at} has ` +
+      `the table ${shape.name} is missing (or this user has no privilege on it), and the store at ${database.at} has ` +
         'begun: restore it from a backup, then run `unalike store restored --lift COUNT`',
     );
   }

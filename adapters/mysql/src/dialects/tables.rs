@@ -198,7 +198,8 @@ pub(crate) async fn refuse_lost(database: &Database, table: &str, begun: &'stati
     // A server denies access to a table of which it does not say whether it is there.
     let begun = turn.try_text(begun, &[NO_SUCH_TABLE, TABLE_ACCESS_DENIED]).await?.unwrap_or_default();
     turn.give_back();
-    if begun.is_empty() {
+    // Another program may have made the tables, and begun, since this one looked.
+    if begun.is_empty() || find(database, &[table]).await?.contains_key(table) {
         return Ok(());
     }
     Err(StoreError::refused(format!(

@@ -9,17 +9,19 @@ use std::sync::{Arc, OnceLock};
 
 use async_trait::async_trait;
 use unalike_storage::{
-    FormatBinding, FormatOwner, FormatPart, JoinedStripe, NotBegun, SegmentLayer, SegmentStore, StoreError, Stripe,
+    FormatBinding, FormatOwner, FormatPart, JoinedStripe, SegmentLayer, SegmentStore, StoreError, Stripe,
 };
 
 use crate::database::Database;
+use crate::dialects::tables::has_table;
 use crate::error::{NO_SUCH_TABLE, TABLE_ACCESS_DENIED};
 use crate::schema::Schema;
 use crate::{Dialect, DialectStore, MysqlOptions, leases, segments};
 
+const LOOKING: &str = "looking for formats";
+
 /// Whether this user sees the store's own record.
-const HAS_STORE: &str = "SELECT 1 FROM information_schema.TABLES \
-    WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = 'unalike_store'";
+const HAS_STORE: &str = has_table!("unalike_store");
 
 /// Tags in tables of another system, with their formats.
 pub(crate) struct Beside {
@@ -36,6 +38,26 @@ impl Beside {
     ) -> Self {
         let (database, options) = (database.clone(), options.clone());
         Self { tags, formats: Arc::new(Formats { database, schema, options, rows: OnceLock::new() }) }
+    }
+
+    /// The name under which the format of a tag is kept: that of its row. A table may take several names for one row,
+    /// by letter case, accents or spaces at the end; their numbers are the same, so they have one format. A row that
+    /// has no name has its key.
+    async fn name_in_rows(&self, tag: &str) -> Result<String, StoreError> {
+        let dialect = &self.formats.options.dialect;
+        if let Dialect::IdGenerator { keys, .. } = dialect
+            && let Some(key) = keys.get(tag)
+        {
+            return Ok(format!("id-generator:{key}"));
+        }
+        match self.tags.tag(tag).await {
+            Ok(record) if *dialect == Dialect::Ticket && self.tags.folds_names().await?.is_some() => {
+                Ok(record.tag.to_lowercase())
+            }
+            Ok(record) => Ok(record.tag),
+            Err(StoreError::TagUnknown { .. } | StoreError::TagInvalid { .. }) => Ok(tag.to_owned()),
+            Err(error) => Err(error),
+        }
     }
 }
 
@@ -66,43 +88,14 @@ impl Formats {
             return Ok(Some(Arc::clone(rows)));
         }
         if binding == FormatBinding::Look {
-            let has_tags = self.database.rows("looking for formats", sqlx::query(leases::HAS_TAGS)).await?;
+            let has_tags = self.database.rows(LOOKING, sqlx::query(leases::HAS_TAGS)).await?;
             if has_tags.is_empty() {
                 return Ok(None);
             }
         }
         let opened = segments::open_beside(&self.database, self.schema, &self.options).await;
-        let rows = opened.map_err(|error| match error {
-            // The store itself has begun.
-            StoreError::Refused { what, source } => StoreError::Refused {
-                what: format!("formats are kept in the table unalike_tag: {what}"),
-                source: source.filter(|source| !source.is::<NotBegun>()),
-            },
-            error => error,
-        })?;
+        let rows = opened.map_err(StoreError::in_table_of_formats)?;
         Ok(Some(Arc::clone(self.rows.get_or_init(|| rows))))
-    }
-}
-
-impl Beside {
-    /// The name under which the format of a tag is kept: that of its row. A table may take several names for one row,
-    /// by letter case, accents or spaces at the end; their numbers are the same, so they have one format. A row that
-    /// has no name has its key.
-    async fn name_in_rows(&self, tag: &str) -> Result<String, StoreError> {
-        let dialect = &self.formats.options.dialect;
-        if let Dialect::IdGenerator { keys, .. } = dialect
-            && let Some(key) = keys.get(tag)
-        {
-            return Ok(format!("id-generator:{key}"));
-        }
-        match self.tags.tag(tag).await {
-            Ok(record) if *dialect == Dialect::Ticket && self.tags.folds_names().await?.is_some() => {
-                Ok(record.tag.to_lowercase())
-            }
-            Ok(record) => Ok(record.tag),
-            Err(StoreError::TagUnknown { .. } | StoreError::TagInvalid { .. }) => Ok(tag.to_owned()),
-            Err(error) => Err(error),
-        }
     }
 }
 
@@ -133,17 +126,17 @@ impl SegmentLayer for Beside {
     }
 
     async fn hides_formats(&self) -> Result<Option<String>, StoreError> {
-        const DOING: &str = "looking for formats";
-        let database = &self.formats.database;
-        if self.formats.rows.get().is_some() || database.rows(DOING, sqlx::query(HAS_STORE)).await?.is_empty() {
+        if self.formats.rows.get().is_some() {
             return Ok(None);
         }
-        let mut turn = database.turn(DOING).await?;
-        let looked =
-            turn.try_execute(sqlx::query("SELECT 1 FROM unalike_tag LIMIT 1"), &[NO_SUCH_TABLE, TABLE_ACCESS_DENIED]);
-        let looked = looked.await?;
+        let look = sqlx::query("SELECT 1 FROM unalike_tag LIMIT 1");
+        let mut turn = self.formats.database.turn(LOOKING).await?;
+        let looked = turn.try_execute(look, &[NO_SUCH_TABLE, TABLE_ACCESS_DENIED]).await?;
+        // The server denies access to a table that is missing, too. Where no store has begun, none has formats.
+        let is_hidden =
+            looked.err() == Some(TABLE_ACCESS_DENIED) && !turn.rows(sqlx::query(HAS_STORE)).await?.is_empty();
         turn.give_back();
-        Ok((looked.err() == Some(TABLE_ACCESS_DENIED)).then(|| {
+        Ok(is_hidden.then(|| {
             "formats are kept in the table unalike_tag, which this user may not look into: let it, and make the table \
              first where it is missing (`unalike schema` prints both)"
                 .to_owned()

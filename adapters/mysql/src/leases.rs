@@ -19,7 +19,7 @@ use unalike_storage::{
 };
 
 use crate::database::{Database, Turn, number};
-use crate::dialects::tables::{self, Holds, Shape};
+use crate::dialects::tables::{self, Holds, Shape, has_table};
 use crate::error::{DUPLICATE_ENTRY, damaged, read_error};
 use crate::identity;
 use crate::replication;
@@ -152,19 +152,14 @@ const QUARANTINE_NEW: &str = concat!(
     " + max_horizon_ms + ?) WHERE id = 1"
 );
 
-/// The row of all namespaces.
+/// The row of all namespaces, which is written once all tables of leases are there.
 pub(crate) const READ_STORE: &str = "SELECT version, max_horizon_ms FROM unalike_lease_store WHERE id = 1";
 
-/// Whether there is such a row, which is written once all tables of leases are there.
-const BEGUN: &str = "SELECT 1 FROM unalike_lease_store WHERE id = 1";
-
 /// Whether there is a table for it.
-pub(crate) const HAS_STORE: &str = "SELECT 1 FROM information_schema.TABLES \
-    WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = 'unalike_lease_store'";
+pub(crate) const HAS_STORE: &str = has_table!("unalike_lease_store");
 
 /// Whether there is a table of tags of unalike's own that this user may look into.
-pub(crate) const HAS_TAGS: &str = "SELECT 1 FROM information_schema.TABLES \
-    WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = 'unalike_tag'";
+pub(crate) const HAS_TAGS: &str = has_table!("unalike_tag");
 
 /// Whether time was granted to leases in Redis under a tag.
 pub(crate) const GRANTED_TIME: &str = "SELECT 1 FROM unalike_tag WHERE tag = ?";
@@ -236,7 +231,7 @@ impl MysqlLeases {
     /// On a server that was looked at.
     pub(crate) async fn open(database: &Database, options: &MysqlOptions) -> Result<Self, StoreError> {
         options.limits.validate()?;
-        tables::open_begun(database, options, &TABLES, Some(BEGUN)).await?;
+        tables::open_begun(database, options, &TABLES, Some(READ_STORE)).await?;
         open_store(database, options.limits).await?;
         let tables = LeaseTables { database: database.clone(), limits: options.limits, steps: Arc::default() };
         // The other tables: what is missing in them is known from the beginning.

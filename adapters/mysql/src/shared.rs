@@ -212,6 +212,7 @@ fn shared() -> Json {
                 ("find_locked", text(segments::FIND_LOCKED)),
                 ("floor", text(segments::FLOOR)),
                 ("row_stripe", text(segments::ROW_STRIPE)),
+                ("begun", text(segments::BEGUN)),
             ]),
         ),
         (

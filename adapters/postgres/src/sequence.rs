@@ -22,9 +22,8 @@ use async_trait::async_trait;
 use sqlx::Row as _;
 use sqlx::postgres::PgRow;
 use unalike_storage::{
-    FormatBinding, FormatOwner, FormatPart, ID_MAX, NotBegun, RefillPolicy, Segment, SegmentStore, StepPolicy,
-    StoreError, StoreIdentity, TagOptions, TagRecord, TailRelease, split_tag, validate_allocate, validate_raise,
-    validate_tag,
+    FormatBinding, FormatOwner, FormatPart, ID_MAX, RefillPolicy, Segment, SegmentStore, StepPolicy, StoreError,
+    StoreIdentity, TagOptions, TagRecord, TailRelease, split_tag, validate_allocate, validate_raise, validate_tag,
 };
 
 use crate::database::{Database, number, signed};
@@ -108,14 +107,7 @@ impl Sequences {
                 return Ok(None);
             }
             let opened = schema::open_tables(&self.database, &self.options, &[TAG]).await;
-            opened.map_err(|error| match error {
-                // The store itself has begun.
-                StoreError::Refused { what, source } => StoreError::Refused {
-                    what: format!("formats are kept in the table unalike_tag: {what}"),
-                    source: source.filter(|source| !source.is::<NotBegun>()),
-                },
-                error => error,
-            })?;
+            opened.map_err(StoreError::in_table_of_formats)?;
             self.has_formats.store(!has_tags.is_empty(), Ordering::Relaxed);
         }
         Ok(Some(OwnTables { database: self.database.clone(), creation: self.options.creation, joined: None }))

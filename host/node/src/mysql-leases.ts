@@ -272,7 +272,7 @@ export class MysqlLeases {
     const database = this.#database;
     const { maxHorizonMs } = this.#limits;
     // The row is written once all of them are there.
-    await openTables(database, SQL.tables.leases, 'SELECT 1 FROM unalike_lease_store WHERE id = 1');
+    await openTables(database, SQL.tables.leases, SQL.leases.read_store);
     let rows = await database.rows(doing, SQL.leases.read_store, []);
     if (rows.length === 0) {
       await database.execute(doing, SQL.leases.insert_store, [BigInt(SQL.lease_version), maxHorizonMs]);

@@ -40,7 +40,7 @@ interface Shared {
   readonly store: Statements<'read' | 'recorded' | 'insert' | 'replace' | 'stripe' | 'alone'>;
   readonly identity: Statements<'ddl' | 'read' | 'insert'>;
   readonly place: Statements<'row' | 'made' | 'on_mariadb' | 'on_mysql' | 'known' | 'add_versioning'>;
-  readonly segments: Statements<'find' | 'find_locked' | 'floor' | 'row_stripe'> & {
+  readonly segments: Statements<'find' | 'find_locked' | 'floor' | 'row_stripe' | 'begun'> & {
     readonly [name in 'allocate' | 'release' | 'count' | 'insert']: Change;
   };
   readonly leases: Statements<

@@ -61,9 +61,6 @@ export type { MysqlOptions } from './mysql-options.js';
 
 const U64_MAX = (1n << 64n) - 1n;
 
-/** Whether a tag was ever created, and so whether there was a table of tags. */
-const TAGS_BEGUN = 'SELECT 1 FROM unalike_store WHERE id = 1 AND tags > 0';
-
 /** The options, of which the URL is the only one that must be there. @throws {StoreError} `refused` */
 function optionsOf(options: unknown): MysqlOptions {
   if (typeof options !== 'object' || options === null || options instanceof URL) {
@@ -136,7 +133,7 @@ export class MysqlStore implements SegmentStore, LeaseStore {
       if (database.checkAdopted()) {
         await refuseUnnoticed(database, facts);
       }
-      await openTables(database, [SQL.tables.tag], TAGS_BEGUN);
+      await openTables(database, [SQL.tables.tag], SQL.segments.begun);
       return new MysqlStore(database, version);
     } catch (error) {
       await database.close();

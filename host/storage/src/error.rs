@@ -349,6 +349,26 @@ impl StoreError {
         self
     }
 
+    /// The error of the table `unalike_tag` where it keeps the formats of tags in tables of another system. Its store
+    /// has begun, whether the table is there or not.
+    ///
+    /// ```
+    /// use unalike_storage::{NotBegun, StoreError};
+    /// let error = StoreError::refused("it is missing".to_owned()).with_source(NotBegun).in_table_of_formats();
+    /// assert!(!error.is_not_begun());
+    /// assert_eq!(error.to_string(), "the store refused: formats are kept in the table unalike_tag: it is missing");
+    /// ```
+    #[must_use]
+    pub fn in_table_of_formats(self) -> Self {
+        match self {
+            Self::Refused { what, source } => Self::Refused {
+                what: format!("formats are kept in the table unalike_tag: {what}"),
+                source: source.filter(|source| !source.is::<NotBegun>()),
+            },
+            error => error,
+        }
+    }
+
     /// [`StoreError::TagUnknown`], of a store that creates tags.
     #[must_use]
     pub fn tag_unknown(tag: &str) -> Self {

@@ -20,6 +20,18 @@ use crate::MysqlOptions;
 use crate::database::Database;
 use crate::error::{NO_SUCH_TABLE, TABLE_ACCESS_DENIED, read_error};
 
+/// Asks whether there is a table of this name that this user sees.
+macro_rules! has_table {
+    ($name:literal) => {
+        concat!(
+            "SELECT 1 FROM information_schema.TABLES WHERE TABLE_SCHEMA = DATABASE() AND TABLE_NAME = '",
+            $name,
+            "'"
+        )
+    };
+}
+pub(crate) use has_table;
+
 /// A table, and what the grants that come from it rest on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape<'t> {

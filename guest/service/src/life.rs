@@ -47,8 +47,8 @@ impl Use {
     pub(crate) fn grant(&self, life: &Life) -> u64 {
         let used = self.handed_out.saturating_add(self.awaited);
         // Of the requests so far, each asked for so many of this tag, on average.
-        let rest = u128::from(used) * u128::from(life.requests_left()) / u128::from(life.requests.max(1));
-        let ahead = used.min(u64::try_from(rest).unwrap_or(u64::MAX));
+        let (requests, left) = (life.requests.max(1), life.requests_left());
+        let ahead = if left < requests { used.saturating_mul(left) / requests } else { used };
         self.awaited.saturating_add(ahead).max(1)
     }
 }

@@ -1,5 +1,6 @@
 //! What servers answer, and what their answers prove: the table of `unalike-remote`.
 
+use alloc::collections::BinaryHeap;
 use alloc::string::String;
 use alloc::vec::Vec;
 
@@ -207,8 +208,9 @@ pub(crate) fn is_ordered(answer: &Value) -> Option<bool> {
 /// The ids of a snowflake, as many as were asked for. Those that are shown under a key come in any order.
 pub(crate) fn snowflake_ids(answer: &Value, name: &str, count: u32) -> Option<Vec<u64>> {
     let Value::Array(ids) = answer.get("ids")? else { return None };
-    let mut ids: Vec<u64> = ids.iter().map(Value::whole).collect::<Option<_>>()?;
-    ids.sort_unstable();
+    // Sorted by a heap, which takes a tenth of the code of `sort_unstable`.
+    let ids: BinaryHeap<u64> = ids.iter().map(Value::whole).collect::<Option<_>>()?;
+    let ids = ids.into_sorted_vec();
     let is_asked_for = answer.get("snowflake")?.text()? == name
         && u32::try_from(ids.len()) == Ok(count)
         && ids.iter().all(|id| (1..=ID_MAX).contains(id))

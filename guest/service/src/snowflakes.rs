@@ -3,7 +3,7 @@
 //! An instance has no worker of its own: it lives for a second or two, and a lease keeps a worker busy for longer than
 //! that. A run of ids costs as many requests as a slice of somebody's lease would, and needs no clock here.
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BinaryHeap, VecDeque};
 use alloc::rc::Rc;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -77,9 +77,9 @@ pub(crate) async fn take(name: &str, count: u32) -> Result<Vec<u64>, Problem> {
         *snowflake.held.borrow_mut() = (came.into(), now_ms());
         waiting.take(&mut ids);
     }
-    // Each grant ascends, and two of them may be of different workers.
-    ids.sort_unstable();
-    Ok(ids)
+    // Each grant ascends, and two of them may be of different workers. A heap takes a tenth of the code of
+    // `sort_unstable`.
+    Ok(BinaryHeap::from(ids).into_sorted_vec())
 }
 
 /// A request that waits for ids.

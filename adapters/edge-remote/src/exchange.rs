@@ -49,6 +49,8 @@ pub(crate) struct Question<'a> {
     /// Path and query.
     pub(crate) path: &'a str,
     pub(crate) access: Access,
+    /// Whether the answer must name its store. Otherwise the request names it.
+    pub(crate) is_store_named: bool,
     /// How many ids the answer lists. What is longer than such an answer is none, and must not fill the memory, which
     /// all requests of an instance share.
     pub(crate) ids: u32,

@@ -69,7 +69,8 @@ pub(crate) async fn allocate(name: &str, count: u64, at_least: u64) -> Result<Gr
     query.extend(sub.map(|sub| ("sub", sub)));
     let path = path(&["v1", "sequences", tag, "segments"], &query).ok_or_else(unnameable)?;
     let asked = Asked { tag, sub, count, at_least };
-    let question = Question { method: &Method::Post, path: &path, access: Access::Writes, ids: 0 };
+    let question =
+        Question { method: &Method::Post, path: &path, access: Access::Writes, is_store_named: true, ids: 0 };
     servers.ask(question, |answer| Granted::read(answer, &asked)).await
 }
 
@@ -80,7 +81,8 @@ pub(crate) async fn open(name: &str) -> Result<bool, Failure> {
     let (tag, sub) = split(name);
     let query: Vec<_> = sub.map(|sub| ("sub", sub)).into_iter().collect();
     let path = path(&["v1", "sequences", tag, "open"], &query).ok_or_else(unnameable)?;
-    servers.ask(Question { method: &Method::Post, path: &path, access: Access::Reads, ids: 0 }, is_ordered).await
+    let question = Question { method: &Method::Post, path: &path, access: Access::Reads, is_store_named: true, ids: 0 };
+    servers.ask(question, is_ordered).await
 }
 
 /// Ids of a snowflake of the servers.
@@ -93,13 +95,14 @@ pub(crate) async fn snowflakes(name: &str, count: u32) -> Result<Vec<u64>, Failu
     let leases = servers.leases().map(digits_of_store);
     query.extend(leases.as_deref().map(|leases| ("leases", leases)));
     let path = path(&["v1", "snowflakes", name, "ids"], &query).ok_or_else(unnameable)?;
-    let question = Question { method: &Method::Get, path: &path, access: Access::Writes, ids: count };
-    servers.ask_any(question, |answer| snowflake_ids(answer, name, count)).await
+    let question =
+        Question { method: &Method::Get, path: &path, access: Access::Writes, is_store_named: false, ids: count };
+    servers.ask(question, |answer| snowflake_ids(answer, name, count)).await
 }
 
 /// Whether a server answers that may grant.
 pub(crate) async fn check() -> Result<(), Failure> {
     let path = path(&["v1", "store"], &[]).ok_or_else(unnameable)?;
-    let question = Question { method: &Method::Get, path: &path, access: Access::Reads, ids: 0 };
+    let question = Question { method: &Method::Get, path: &path, access: Access::Reads, is_store_named: true, ids: 0 };
     Servers::of_environment()?.ask(question, |_| Some(())).await
 }

@@ -74,37 +74,34 @@ impl Servers {
         question: Question<'_>,
         read: impl Fn(&Value) -> Option<T>,
     ) -> Result<T, Failure> {
-        self.ask_in_order(question, |place, answer| {
-            self.recognise(place, answer, question.access)?;
-            read(answer).ok_or_else(|| question.access.lost())
+        let mut made = None;
+        self.ask_in_order(question, &mut |answer| {
+            made = read(answer);
+            made.is_some()
         })
-        .await
+        .await?;
+        made.ok_or_else(|| question.access.lost())
     }
 
-    /// The same for an answer that names no store, since the request names it.
-    pub(crate) async fn ask_any<T>(
+    /// Asks until `accept` takes an answer. It is compiled once, whatever is made of answers.
+    async fn ask_in_order(
         &self,
         question: Question<'_>,
-        read: impl Fn(&Value) -> Option<T>,
-    ) -> Result<T, Failure> {
-        self.ask_in_order(question, |_, answer| read(answer).ok_or_else(|| question.access.lost())).await
-    }
-
-    async fn ask_in_order<T>(
-        &self,
-        question: Question<'_>,
-        read: impl Fn(usize, &Value) -> Result<T, Failure>,
-    ) -> Result<T, Failure> {
+        accept: &mut dyn FnMut(&Value) -> bool,
+    ) -> Result<(), Failure> {
         let mut last = Failure::refused("no server can be used: their stores differ");
         for place in self.in_order() {
             let Some(host) = self.address.hosts.get(place) else { continue };
             let answer = send(&self.address, host, self.token.as_deref(), question).await;
-            let failure = match answer.and_then(|answer| read(place, &answer)) {
-                Ok(answer) => {
-                    self.note(place, |state| (state.failures, state.avoided_until_ns) = (0, 0));
-                    return Ok(answer);
+            let accepted = answer.and_then(|answer| {
+                if question.is_store_named {
+                    self.recognise(place, &answer, question.access)?;
                 }
-                Err(failure) => failure,
+                if accept(&answer) { Ok(()) } else { Err(question.access.lost()) }
+            });
+            let Err(failure) = accepted else {
+                self.note(place, |state| (state.failures, state.avoided_until_ns) = (0, 0));
+                return Ok(());
             };
             if !failure.is_servers {
                 return Err(failure);

@@ -16,13 +16,14 @@ use crate::questions::{self, segment, store_error};
 
 struct Answers {
     last_ticket: u64,
-    answers: BTreeMap<u64, Result<Granted, Denied>>,
+    /// Those that the core component did not take yet. It takes each at once, so a list does.
+    answers: Vec<(u64, Result<Granted, Denied>)>,
     /// Why the newest request for a tag was granted nothing.
     failures: BTreeMap<String, Failure>,
 }
 
 static ANSWERS: OneThread<Answers> =
-    OneThread::new(Answers { last_ticket: 0, answers: BTreeMap::new(), failures: BTreeMap::new() });
+    OneThread::new(Answers { last_ticket: 0, answers: Vec::new(), failures: BTreeMap::new() });
 
 fn answers<T>(act: impl FnOnce(&mut Answers) -> T) -> T {
     act(&mut ANSWERS.cell().borrow_mut())
@@ -40,14 +41,18 @@ impl segments::Guest for Component {
                 Ok(_) => drop(answers.failures.remove(&tag)),
                 Err(failure) => drop(answers.failures.insert(tag, failure)),
             }
-            answers.answers.insert(answers.last_ticket, denied);
+            answers.answers.push((answers.last_ticket, denied));
             answers.last_ticket
         })
     }
 
     fn poll(ticket: u64) -> Option<Result<segments::Segment, StoreError>> {
-        let answer = answers(|answers| answers.answers.remove(&ticket));
-        Some(answer.unwrap_or(Err(Denied::OutcomeUnknown)).map(segment).map_err(store_error))
+        let answer = answers(|answers| {
+            let place = answers.answers.iter().position(|(known, _)| *known == ticket)?;
+            Some(answers.answers.swap_remove(place))
+        });
+        let answer = answer.map_or(Err(Denied::OutcomeUnknown), |(_, answer)| answer);
+        Some(answer.map(segment).map_err(store_error))
     }
 
     /// Nothing is given back: an instance ends without a word, and what it held is a gap.

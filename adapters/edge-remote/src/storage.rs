@@ -1,6 +1,6 @@
 //! The interfaces of WASI 0.3: requests that the core component makes, and what a front end waits for.
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::BTreeMap;
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::future::poll_fn;
@@ -19,15 +19,13 @@ use crate::questions::{self, segment, store_error};
 struct Requests {
     last_ticket: u64,
     /// Requests that were made and are not sent yet.
-    made: VecDeque<Made>,
-    /// The answers to those that are under way (none) or over.
-    answers: BTreeMap<u64, Option<Result<Granted, Denied>>>,
-    /// How many are under way for a tag, and who waits for them.
-    under_way: BTreeMap<String, UnderWay>,
+    made: Vec<Made>,
+    /// The answers to those that are under way (none) or over. Each tag has one or two, so a list does.
+    answers: Vec<(u64, Option<Result<Granted, Denied>>)>,
+    /// The tags with requests under way, and those whose newest request was granted nothing.
+    tags: BTreeMap<String, Tag>,
     /// How many of all have ended. It never comes back to where it was, so whoever looks late sees that one ended.
     ended: u64,
-    /// Why the newest request for a tag was granted nothing.
-    failures: BTreeMap<String, Failure>,
 }
 
 struct Made {
@@ -38,21 +36,19 @@ struct Made {
 }
 
 #[derive(Default)]
-struct UnderWay {
-    count: u32,
-    /// How many of all had ended when one last did.
+struct Tag {
+    /// How many requests are under way.
+    under_way: u32,
+    /// How many of all had ended when one of this tag last did.
     ended: u64,
+    /// Who waits for those under way.
     waiting: Vec<Waker>,
+    /// Why the newest request was granted nothing.
+    failure: Option<Failure>,
 }
 
-static REQUESTS: OneThread<Requests> = OneThread::new(Requests {
-    last_ticket: 0,
-    made: VecDeque::new(),
-    answers: BTreeMap::new(),
-    under_way: BTreeMap::new(),
-    ended: 0,
-    failures: BTreeMap::new(),
-});
+static REQUESTS: OneThread<Requests> =
+    OneThread::new(Requests { last_ticket: 0, made: Vec::new(), answers: Vec::new(), tags: BTreeMap::new(), ended: 0 });
 
 fn requests<T>(act: impl FnOnce(&mut Requests) -> T) -> T {
     act(&mut REQUESTS.cell().borrow_mut())
@@ -64,20 +60,21 @@ impl segments::Guest for Component {
             // No instance lives for 2^64 requests.
             requests.last_ticket += 1;
             let ticket = requests.last_ticket;
-            requests.answers.insert(ticket, None);
-            requests.made.push_back(Made { ticket, tag, count, at_least });
+            requests.answers.push((ticket, None));
+            requests.made.push(Made { ticket, tag, count, at_least });
             ticket
         })
     }
 
     fn poll(ticket: u64) -> Option<Result<segments::Segment, StoreError>> {
-        requests(|requests| match requests.answers.get(&ticket) {
-            None => Some(Err(StoreError::OutcomeUnknown)),
-            Some(None) => None,
-            Some(Some(_)) => {
-                let answer = requests.answers.remove(&ticket).flatten()?;
-                Some(answer.map(segment).map_err(store_error))
-            }
+        requests(|requests| {
+            let Some(place) = requests.answers.iter().position(|(known, _)| *known == ticket) else {
+                return Some(Err(StoreError::OutcomeUnknown));
+            };
+            let (_, answer) = *requests.answers.get(place)?;
+            let answer = answer?;
+            requests.answers.swap_remove(place);
+            Some(answer.map(segment).map_err(store_error))
         })
     }
 
@@ -100,12 +97,12 @@ impl grants::Guest for Component {
             return;
         }
         // Another call runs it: until the next answer.
-        let ended = requests(|requests| requests.under_way.get(&tag).map(|under_way| under_way.ended));
+        let ended = requests(|requests| requests.tags.get(&tag).map(|known| known.ended));
         let Some(ended) = ended else { return };
         poll_fn(|context| {
-            requests(|requests| match requests.under_way.get_mut(&tag) {
-                Some(under_way) if under_way.ended == ended => {
-                    under_way.waiting.push(context.waker().clone());
+            requests(|requests| match requests.tags.get_mut(&tag) {
+                Some(known) if known.under_way > 0 && known.ended == ended => {
+                    known.waiting.push(context.waker().clone());
                     Poll::Pending
                 }
                 _ => Poll::Ready(()),
@@ -115,7 +112,7 @@ impl grants::Guest for Component {
     }
 
     fn last_failure(tag: String) -> Option<grants::Failure> {
-        requests(|requests| requests.failures.get(&tag).map(told))
+        requests(|requests| requests.tags.get(&tag)?.failure.as_ref().map(told))
     }
 
     async fn snowflakes(name: String, count: u32) -> Result<Vec<u64>, grants::Failure> {
@@ -140,13 +137,10 @@ fn told(failure: &Failure) -> grants::Failure {
 fn begin(tag: &str) -> Option<Made> {
     requests(|requests| {
         let place = requests.made.iter().position(|made| made.tag == tag)?;
-        let made = requests.made.remove(place)?;
+        let made = requests.made.remove(place);
         let ended = requests.ended;
-        requests
-            .under_way
-            .entry(made.tag.clone())
-            .or_insert_with(|| UnderWay { ended, ..UnderWay::default() })
-            .count += 1;
+        let known = requests.tags.entry(made.tag.clone()).or_insert_with(|| Tag { ended, ..Tag::default() });
+        known.under_way += 1;
         Some(made)
     })
 }
@@ -162,18 +156,21 @@ impl Drop for Run {
     fn drop(&mut self) {
         let answer = self.answer.take().unwrap_or_else(|| Err(Failure::unknown()));
         let waiting = requests(|requests| {
-            match &answer {
-                Ok(_) => drop(requests.failures.remove(&self.tag)),
-                Err(failure) => drop(requests.failures.insert(self.tag.clone(), failure.clone())),
-            }
-            requests.answers.insert(self.ticket, Some(answer.map_err(|failure| failure.denied)));
             requests.ended += 1;
-            let Some(under_way) = requests.under_way.get_mut(&self.tag) else { return Vec::new() };
-            under_way.ended = requests.ended;
-            under_way.count -= 1;
-            let waiting = mem::take(&mut under_way.waiting);
-            if under_way.count == 0 {
-                requests.under_way.remove(&self.tag);
+            let (answer, failure) = match answer {
+                Ok(granted) => (Ok(granted), None),
+                Err(failure) => (Err(failure.denied), Some(failure)),
+            };
+            if let Some((_, known)) = requests.answers.iter_mut().find(|(ticket, _)| *ticket == self.ticket) {
+                *known = Some(answer);
+            }
+            let Some(tag) = requests.tags.get_mut(&self.tag) else { return Vec::new() };
+            tag.ended = requests.ended;
+            tag.under_way -= 1;
+            tag.failure = failure;
+            let waiting = mem::take(&mut tag.waiting);
+            if tag.under_way == 0 && tag.failure.is_none() {
+                requests.tags.remove(&self.tag);
             }
             waiting
         });

@@ -36,7 +36,7 @@ fn each_service_has_the_component_within_it_that_the_vectors_pass_on() {
     let core = unalike_artifact::CORE;
     for (at, service) in services.into_iter().enumerate() {
         assert!(service.windows(core.len()).any(|part| part == core), "service {at}");
-        assert!(service.len() <= 250 * 1024, "service {at} has {} bytes", service.len());
+        assert!(service.len() <= 225 * 1024, "service {at} has {} bytes", service.len());
     }
 }
 

@@ -30,13 +30,14 @@ pub const FORMATS: &[u8] = include_bytes!(env!("UNALIKE_FORMATS"));
 /// # std::fs::remove_dir_all(folder)?;
 /// # Ok::<(), std::io::Error>(())
 /// ```
-pub const WIT: [(&str, &str); 7] = [
+pub const WIT: [(&str, &str); 8] = [
     ("types.wit", include_str!("../wit/types.wit")),
     ("segments.wit", include_str!("../wit/segments.wit")),
     ("leases.wit", include_str!("../wit/leases.wit")),
     ("sequences.wit", include_str!("../wit/sequences.wit")),
     ("snowflakes.wit", include_str!("../wit/snowflakes.wit")),
     ("codec.wit", include_str!("../wit/codec.wit")),
+    ("async-sequences.wit", include_str!("../wit/async-sequences.wit")),
     ("world.wit", include_str!("../wit/world.wit")),
 ];
 

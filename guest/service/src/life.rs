@@ -4,6 +4,10 @@
 //! requests that are still to come. An instance learns what they ask for while it runs: each grant covers those who
 //! wait, and as many numbers more as were used so far, but no more than the rest of the instance's life will need. The
 //! first rule bounds what a short life loses, the second what a full one does.
+//!
+//! Some hosts never end an instance. It would ask for as much again each time, and hold ever more; so it
+//! [goes on](Life::go_on) with the second half of the life that was said, again and again, and forgets half of what was
+//! used before. What it asks for follows what the latest requests needed, and is never more than so many of them need.
 
 /// The life of an instance, in requests.
 #[derive(Clone, Copy, Debug)]
@@ -22,6 +26,17 @@ impl Life {
     /// Another request.
     pub(crate) fn begin(&mut self) {
         self.requests = self.requests.saturating_add(1);
+    }
+
+    /// A life that would be over goes on with its second half: whether it does. What was used is to be
+    /// [halved](Use::halve) then.
+    #[cfg(any(feature = "facade", test))]
+    pub(crate) fn go_on(&mut self) -> bool {
+        let is_over = self.requests >= self.requests_max;
+        if is_over {
+            self.requests = self.requests_max / 2;
+        }
+        is_over
     }
 
     /// How many are expected still. A host that gives more than was said may give as many again.
@@ -43,6 +58,13 @@ pub(crate) struct Use {
 }
 
 impl Use {
+    /// Forgets half of what was handed out: whether nothing is left.
+    #[cfg(any(feature = "facade", test))]
+    pub(crate) fn halve(&mut self) -> bool {
+        self.handed_out /= 2;
+        self.handed_out == 0 && self.awaited == 0
+    }
+
     /// How many numbers to ask for now: 1 or more.
     pub(crate) fn grant(&self, life: &Life) -> u64 {
         let used = self.handed_out.saturating_add(self.awaited);
@@ -102,5 +124,37 @@ mod tests {
         assert!(granted <= 200_000 && grants < 30, "{granted} in {grants}");
         assert_eq!(serve(1, 1, 1, 5), (5, 1));
         assert_eq!(serve(1_000, 1_000, 1, 0).1, 0);
+    }
+
+    #[test]
+    fn a_life_without_end_asks_for_what_its_latest_requests_used() {
+        for requests_max in [1, 2, 3, 128, 10_000] {
+            let mut life = Life::new(requests_max);
+            let (mut held, mut used, mut grants) = (0, Use::default(), 0);
+            // Ten times as many for a while.
+            for count in (0..300_000_u64).map(|request| if request / 100_000 == 1 { 10 } else { 1 }) {
+                if life.go_on() {
+                    used.halve();
+                }
+                life.begin();
+                if held < count {
+                    let grant = Use { awaited: count - held, ..used }.grant(&life);
+                    assert!(grant <= 10 * requests_max, "{grant} at once in a life of {requests_max}");
+                    (held, grants) = (held + grant, grants + 1);
+                }
+                held -= count;
+                used.handed_out += count;
+            }
+            assert!(held <= requests_max, "{held} are held in a life of {requests_max}");
+            let lives = 300_000 / requests_max;
+            assert!(grants <= 4 * lives + 20, "{grants} grants in {lives} lives of {requests_max}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_used_any_more_is_forgotten() {
+        let mut used = Use { handed_out: 1_000, awaited: 0 };
+        assert_eq!((0..).find(|_| used.halve()), Some(9));
+        assert!(!Use { handed_out: 0, awaited: 1 }.halve());
     }
 }

@@ -91,6 +91,12 @@ impl Problem {
         self
     }
 
+    /// The name of its kind, what happened, and the milliseconds after which a repetition may succeed.
+    #[cfg(feature = "facade")]
+    pub(crate) fn into_parts(self) -> (&'static str, String, u64) {
+        (self.kind.name, self.detail, self.retry_after_ms)
+    }
+
     #[cfg(test)]
     pub(crate) fn kind(&self) -> &'static str {
         self.kind.name

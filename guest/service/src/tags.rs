@@ -28,6 +28,10 @@ const STEP: u64 = 1_000_000;
 /// A request that waited so often without an id has met a defect.
 const DRIVES_MAX: u32 = 1_000;
 
+/// How many tags an instance without end knows, though they are not asked for any more.
+#[cfg(feature = "facade")]
+const IDLE_TAGS_MAX: usize = 1_000;
+
 /// What the requests of this instance share.
 struct Instance {
     settings: Settings,
@@ -47,9 +51,29 @@ fn instance<T>(act: impl FnOnce(&mut Instance) -> T) -> T {
 /// Another request is here: the settings for it.
 pub(crate) fn begin() -> Settings {
     instance(|instance| {
+        #[cfg(feature = "facade")]
+        instance.go_on();
         instance.life.begin();
         instance.settings
     })
+}
+
+#[cfg(feature = "facade")]
+impl Instance {
+    /// What a facade needs whose host may never end it: grants and memory that do not grow with its age.
+    fn go_on(&mut self) {
+        if !self.life.go_on() {
+            return;
+        }
+        let are_many = self.tags.len() > IDLE_TAGS_MAX;
+        self.tags.retain(|_, tag| {
+            let mut used = tag.used.get();
+            let is_idle = used.halve();
+            tag.used.set(used);
+            // Nobody else has it. What it holds is a gap, and its next user asks for a grant of its own.
+            !(are_many && is_idle && Rc::strong_count(tag) == 1)
+        });
+    }
 }
 
 /// How many to ask for, after this use, in what is left of the instance's life.

@@ -2,7 +2,8 @@
 //!
 //! 1. the file that `UNALIKE_COMPONENT_WASM` or `UNALIKE_FORMATS_WASM` names, and with the feature `service`
 //!    `UNALIKE_SERVICE_WASM`, `UNALIKE_SERVICE_REMOTE_WASM`, or those with `_0_2` before `_WASM`,
-//!    `UNALIKE_SERVICE_KEYVALUE_DRAFT_WASM` or `UNALIKE_SERVICE_KEYVALUE_DRAFT2_WASM`;
+//!    `UNALIKE_SERVICE_KEYVALUE_DRAFT_WASM` or `UNALIKE_SERVICE_KEYVALUE_DRAFT2_WASM`, `UNALIKE_ASYNC_WASM` or
+//!    `UNALIKE_ASYNC_REMOTE_WASM`;
 //! 2. in the source tree, a build of `guest/component` or `guest/formats` for wasm32-wasip2, and for the services a
 //!    composition of that with `guest/service` and `adapters/edge-remote` or `adapters/keyvalue`;
 //! 3. the copy packaged with this crate (`component/unalike.wasm`, `component/unalike-formats.wasm`, ..), as on
@@ -52,13 +53,13 @@ fn precompile(component: &Path) -> PathBuf {
     path
 }
 
-/// What differs between hosts of WASI 0.3 and of 0.2.
+/// A front end: for hosts of WASI 0.3 or of 0.2, or for other components.
 #[cfg(feature = "service")]
-struct Wasi {
-    /// Of the crates of the front end and of the storage.
+struct Front {
+    /// Of its crate.
     feature: &'static str,
-    /// What the front end exports.
-    handler: &'static str,
+    /// What it exports.
+    exported: &'static str,
     /// What it imports of the storage.
     grants: &'static str,
 }
@@ -72,16 +73,17 @@ struct Storage {
     options: Vec<&'static str>,
 }
 
-/// The front end for edge runtimes, around the same core component: with storage that servers grant, and without.
+/// The front ends, around the same core component: with storage that servers grant, and without.
 #[cfg(feature = "service")]
 fn services(here: &Path, core: &Path) {
-    let wasi_0_3 =
-        Wasi { feature: "wasi-0-3", handler: "wasi:http/handler@0.3.0", grants: "unalike:edge/grants@0.1.0" };
-    let wasi_0_2 = Wasi {
+    let grants = "unalike:edge/grants@0.1.0";
+    let wasi_0_3 = Front { feature: "wasi-0-3", exported: "wasi:http/handler@0.3.0", grants };
+    let wasi_0_2 = Front {
         feature: "wasi-0-2",
-        handler: "wasi:http/incoming-handler@0.2.0",
+        exported: "wasi:http/incoming-handler@0.2.0",
         grants: "unalike:edge/blocking@0.1.0",
     };
+    let facade = Front { feature: "facade", exported: "unalike:ids/async-sequences@0.1.0", grants };
     let remote = |wasi: &'static str| Storage {
         folder: "../../adapters/edge-remote",
         library: "unalike_edge_remote",
@@ -94,7 +96,7 @@ fn services(here: &Path, core: &Path) {
         file_name,
         options,
     };
-    for (name, file_name, wasi, storage) in [
+    for (name, file_name, front, storage) in [
         ("UNALIKE_SERVICE", "unalike-service.wasm", &wasi_0_3, None),
         ("UNALIKE_SERVICE_REMOTE", "unalike-service-remote.wasm", &wasi_0_3, Some(remote("wasi-0-3"))),
         ("UNALIKE_SERVICE_0_2", "unalike-service-0.2.wasm", &wasi_0_2, None),
@@ -111,17 +113,19 @@ fn services(here: &Path, core: &Path) {
             &wasi_0_3,
             Some(keyvalue("unalike-keyvalue-draft2.wasm", vec!["--features", "draft2"])),
         ),
+        ("UNALIKE_ASYNC", "unalike-async.wasm", &facade, None),
+        ("UNALIKE_ASYNC_REMOTE", "unalike-async-remote.wasm", &facade, Some(remote("wasi-0-3"))),
     ] {
         let service = provided(here, &format!("{name}_WASM"), file_name, || {
-            let options = ["--no-default-features", "--features", wasi.feature];
-            let front = build_in_tree(here, "../service", "unalike_service", "unalike-front.wasm", &options)?;
+            let options = ["--no-default-features", "--features", front.feature];
+            let built = build_in_tree(here, "../service", "unalike_service", "unalike-front.wasm", &options)?;
             let storage = match &storage {
                 Some(Storage { folder, library, file_name, options }) => {
                     Some(build_in_tree(here, folder, library, file_name, options)?)
                 }
                 None => None,
             };
-            Some(compose(wasi, &front, core, storage.as_deref(), file_name))
+            Some(compose(front, &built, core, storage.as_deref(), file_name))
         });
         println!("cargo:rustc-env={name}={}", service.display());
     }
@@ -130,7 +134,7 @@ fn services(here: &Path, core: &Path) {
 /// Links the front end to the core component, and both to one instance of the storage. What nobody of them gives is
 /// imported.
 #[cfg(feature = "service")]
-fn compose(wasi: &Wasi, front: &Path, core: &Path, storage: Option<&Path>, file_name: &str) -> PathBuf {
+fn compose(front: &Front, built: &Path, core: &Path, storage: Option<&Path>, file_name: &str) -> PathBuf {
     use wac_graph::types::Package;
     use wac_graph::{CompositionGraph, EncodeOptions};
 
@@ -143,7 +147,7 @@ fn compose(wasi: &Wasi, front: &Path, core: &Path, storage: Option<&Path>, file_
     };
     let storage = storage.map(|path| instantiate("unalike:storage", path));
     let core = instantiate("unalike:core", core);
-    let front = instantiate("unalike:service", front);
+    let service = instantiate("unalike:service", built);
     let mut link = |from, to, interface: &str| {
         let given = graph.alias_instance_export(from, interface).expect("the one exports the interface");
         graph.set_instantiation_argument(to, interface, given).expect("the other imports it");
@@ -151,11 +155,11 @@ fn compose(wasi: &Wasi, front: &Path, core: &Path, storage: Option<&Path>, file_
     if let Some(storage) = storage {
         link(storage, core, "unalike:ids/segments@0.1.0");
         link(storage, core, "unalike:ids/leases@0.1.0");
-        link(storage, front, wasi.grants);
+        link(storage, service, front.grants);
     }
-    link(core, front, "unalike:ids/sequences@0.1.0");
-    let handled = graph.alias_instance_export(front, wasi.handler).expect("the front end handles requests");
-    graph.export(handled, wasi.handler).expect("nothing else is exported");
+    link(core, service, "unalike:ids/sequences@0.1.0");
+    let exported = graph.alias_instance_export(service, front.exported).expect("the front end exports it");
+    graph.export(exported, front.exported).expect("nothing else is exported");
     let composed = graph.encode(EncodeOptions::default()).expect("the components fit together");
     let path = PathBuf::from(variable("OUT_DIR")).join(file_name);
     fs::write(&path, without_custom_sections(&composed)).expect("OUT_DIR can be written to");

@@ -1,7 +1,8 @@
 //! Writes the components to a folder, `unalike.wasm` and `unalike-formats.wasm`:
 //! `cargo run -p unalike-artifact --example save -- FOLDER`; with `--features service` also `unalike-service.wasm`,
-//! `unalike-service-remote.wasm`, the same for hosts of WASI 0.2 (`unalike-service-0.2.wasm`, ..), and
-//! `unalike-service-keyvalue-draft.wasm` and `unalike-service-keyvalue-draft2.wasm`.
+//! `unalike-service-remote.wasm`, the same for hosts of WASI 0.2 (`unalike-service-0.2.wasm`, ..),
+//! `unalike-service-keyvalue-draft.wasm` and `unalike-service-keyvalue-draft2.wasm`, and for other components
+//! `unalike-async.wasm` and `unalike-async-remote.wasm`.
 
 use std::path::PathBuf;
 
@@ -22,6 +23,10 @@ fn main() -> std::io::Result<()> {
         ("unalike-service-keyvalue-draft.wasm", unalike_artifact::SERVICE_KEYVALUE_DRAFT),
         #[cfg(feature = "service")]
         ("unalike-service-keyvalue-draft2.wasm", unalike_artifact::SERVICE_KEYVALUE_DRAFT2),
+        #[cfg(feature = "service")]
+        ("unalike-async.wasm", unalike_artifact::ASYNC),
+        #[cfg(feature = "service")]
+        ("unalike-async-remote.wasm", unalike_artifact::ASYNC_REMOTE),
     ];
     for (name, bytes) in components {
         let path = folder.join(name);

@@ -1,5 +1,6 @@
 //! The unalike components, as bytes to load into any component host: [`CORE`] issues ids, [`FORMATS`] is for what is
-//! done with them afterwards; and with the feature `service`, whole services for edge runtimes around the first.
+//! done with them afterwards; and with the feature `service`, whole services for edge runtimes around the first, and a
+//! facade that other components link to.
 //!
 //! The crate builds them from source where it can, else brings copies along; `UNALIKE_COMPONENT_WASM` and
 //! `UNALIKE_FORMATS_WASM` may name other files at build time. The feature `precompiled` adds the first as machine code,
@@ -66,6 +67,15 @@ pub const SERVICE_KEYVALUE_DRAFT: &[u8] = include_bytes!(env!("UNALIKE_SERVICE_K
 /// The same, over `wasi:keyvalue@0.2.0-draft2`.
 #[cfg(feature = "service")]
 pub const SERVICE_KEYVALUE_DRAFT2: &[u8] = include_bytes!(env!("UNALIKE_SERVICE_KEYVALUE_DRAFT2"));
+
+/// The core component for other components, which it gives ids by `unalike:ids/async-sequences@0.1.0`: each of its calls
+/// may wait. Its host gives it numbers, as [`SERVICE`].
+#[cfg(feature = "service")]
+pub const ASYNC: &[u8] = include_bytes!(env!("UNALIKE_ASYNC"));
+
+/// The same, with storage that unalike servers grant, as [`SERVICE_REMOTE`]: it imports WASI 0.3 and nothing else.
+#[cfg(feature = "service")]
+pub const ASYNC_REMOTE: &[u8] = include_bytes!(env!("UNALIKE_ASYNC_REMOTE"));
 
 /// The core component as wasmtime 48 compiles it for this program's target, for `Component::deserialize` in an engine
 /// that was made with `Config::concurrency_support(false)`. It runs on every processor of the target's architecture.

@@ -1,6 +1,7 @@
 //! Components that answer HTTP, run here with the stores of this process behind them: `wasi:http` 0.3 and 0.2.
 //!
-//! A component is composed of an application and the core component, as `unalike_artifact::SERVICE` is, and may import:
+//! A component is composed of an application and the core component, as `unalike_artifact::SERVICE` is, or an
+//! application that imports `unalike:ids/async-sequences` and `unalike_artifact::ASYNC`. It may import:
 //!
 //! - `unalike:ids/segments` and `unalike:edge/grants`: numbers of the [segment store](ServiceBuilder::segments). With
 //!   WASI 0.2 it is `unalike:edge/blocking`, and each request is answered before `allocate` returns;

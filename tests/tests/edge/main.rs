@@ -1,6 +1,7 @@
 //! Components in edge runtimes: run by our own `serve --component`, which links the crates of wasmtime's own server.
 
 mod blocking;
+mod facade;
 mod keyvalue;
 mod service;
 mod vectors;

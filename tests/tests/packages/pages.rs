@@ -99,6 +99,19 @@ const UNRUN: &[(&str, &str, Option<&str>)] = &[
         None,
     ),
     ("curl http://127.0.0.1:8080/", EMBEDDING, None),
+    (
+        "cargo build --release --target wasm32-wasip2 --manifest-path host/runtime/examples/shop/Cargo.toml",
+        FACADE,
+        None,
+    ),
+    (
+        "wac plug host/runtime/examples/shop/target/wasm32-wasip2/release/shop.wasm --plug unalike-async.wasm \
+         -o orders.wasm",
+        FACADE,
+        None,
+    ),
+    ("unalike serve --component orders.wasm", FACADE, None),
+    ("curl -X POST 'http://127.0.0.1:8080/orders?count=3'", FACADE, None),
     ("cargo run --manifest-path tests/own-host/Cargo.toml -- numbers.txt order 3", EMBEDDING, None),
     ("cd guest/artifact && mkdir -p component", WKG, None),
     ("cargo run --release -p unalike-artifact --example save -- component", WKG, None),
@@ -172,6 +185,10 @@ const C_LIBRARY: &str = "the test program `bindings` compiles and runs it, with 
 
 /// Why programs that embed the component are not run here.
 const EMBEDDING: &str = "the tests in `embedding` build and run these programs";
+
+/// Why an application is linked to ids elsewhere.
+const FACADE: &str =
+    "the tests in `facade` of the test program `edge` build the shop, link it as `wac` does, and run it";
 
 /// Why nothing is packaged for a registry here.
 const WKG: &str = "`wkg` is a build of many minutes; the test `the_wit_is_packaged_and_read_back` encodes what it does";

@@ -1,24 +1,32 @@
 //! The service for edge runtimes beside the plain server: what a component in the place of the routes costs, what a
-//! store behind HTTP costs, and what an instance costs that serves a single request.
+//! store behind HTTP costs, and what an instance costs, by itself and where it serves a single request.
 //!
 //! Expected: a request of WASI 0.3 is a task in an instance that is there already, some tens of microseconds beside the
-//! server's own ten; 128 of them share the grant that the instance fetched. An instance for each request costs its
-//! memory and its tables, nearly a millisecond, and with numbers from a server a request to it besides.
+//! server's own ten; 128 of them share the grant that the instance fetched. An instance is started and dropped in some
+//! 50 us, and its first request finds none of its memory there: an instance for each request costs a few hundred, and
+//! with numbers from a server a request to it besides.
 //!
 //! ```text
 //! cargo bench -p unalike-benches --bench edge
 //! ```
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
 use tempfile::TempDir;
+use tokio::runtime::Runtime;
+use unalike::wasi::ServiceBuilder;
 use unalike_benches::{Bench, Plan, Row, load};
+use unalike_memory::MemoryStore;
 use unalike_tests::server::Server;
 
 /// As many as the tests have.
 const CONNECTIONS: &str = "8";
+
+/// How many instances a figure of their starts is made of.
+const STARTS: u32 = 100;
 
 /// A server under one name, and what it answered in each window.
 struct Case {
@@ -68,6 +76,12 @@ fn main() -> Result<()> {
             bases = Some((bench.row(rate), bench.row(p50), bench.row(p99)));
         }
     }
+    for (name, component) in [
+        ("start and end of an instance", unalike_artifact::SERVICE),
+        ("the same with numbers of a server", unalike_artifact::SERVICE_REMOTE),
+    ] {
+        bench.row(Row::samples(name, starts(component, plan)?, "us").at_most(1_000.0));
+    }
     bench.run()?;
     for (name, component) in [
         ("unalike-service.wasm", unalike_artifact::SERVICE),
@@ -76,6 +90,22 @@ fn main() -> Result<()> {
         println!("{name}: {} KiB", component.len().div_ceil(1024));
     }
     Ok(())
+}
+
+/// How long it takes to start an instance and to drop it, in microseconds.
+fn starts(component: &[u8], plan: Plan) -> Result<Vec<f64>> {
+    Runtime::new()?.block_on(async {
+        let service = ServiceBuilder::new(component).segments(Arc::new(MemoryStore::default())).build()?;
+        let mut took_us = Vec::new();
+        for _ in 0..plan.kept {
+            let began = Instant::now();
+            for _ in 0..STARTS {
+                service.check().await?;
+            }
+            took_us.push(began.elapsed().as_secs_f64() * 1e6 / f64::from(STARTS));
+        }
+        Ok(took_us)
+    })
 }
 
 fn component(name: &'static str, bytes: &[u8], flags: &[&str]) -> Result<Case> {

@@ -1,299 +1,106 @@
 //! The conformance vectors of `tests/vectors`, against the native core and against the components in wasmtime.
-//!
-//! The host here is dynamic: it makes values from JSON by the types that the component itself declares, so it knows
-//! nothing of what the functions do.
 #![expect(
     clippy::indexing_slicing,
     clippy::unwrap_used,
     reason = "a helper of a test that cannot do its work fails the test"
 )]
 
-use std::collections::HashMap;
 use std::path::Path;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, Result, ensure};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use unalike::component::IdsCtx;
 use unalike_vectors::{Imports, Native, Outcome, Thrown, World, run};
-use wasmtime::component::{Component, Func, Instance, Linker, ResourceAny, Type, Val};
-use wasmtime::{Config, Engine, Store};
 
-static ENGINE: LazyLock<Engine> = LazyLock::new(|| {
-    let mut config = Config::new();
-    config.concurrency_support(false);
-    Engine::new(&config).unwrap()
-});
-static CORE: LazyLock<Component> = LazyLock::new(|| Component::new(&ENGINE, unalike_artifact::CORE).unwrap());
-static FORMATS: LazyLock<Component> = LazyLock::new(|| Component::new(&ENGINE, unalike_artifact::FORMATS).unwrap());
-
+mod dynamic;
 mod library;
 
+use dynamic::{Both, Host, Wasmtime};
 use library::{Library, NativeLibrary};
 
-/// What an instance's store keeps: what the library keeps for it, if it is the library's.
-type Data = Option<IdsCtx>;
-
-/// One instance of each component, made when it is first needed.
-#[derive(Default)]
-struct Both {
-    core: Option<Live>,
-    formats: Option<Live>,
-    resources: HashMap<String, ResourceAny>,
-    /// What the library has for it before it is made.
-    context: Data,
-}
-
-struct Live {
-    store: Store<Data>,
-    instance: Instance,
-    functions: HashMap<String, Func>,
-}
-
-/// The components in wasmtime, over the script's own host, or over the library's.
-struct Wasmtime<const LIBRARY: bool> {
+/// The components in wasmtime, over the library's host. The script only keeps a record.
+struct LibraryInWasmtime {
     imports: Arc<Mutex<Imports>>,
-    library: Option<Arc<Library>>,
-    instances: Vec<Both>,
+    library: Arc<Library>,
+    instances: Vec<Both<Recorded>>,
     /// For the instance that takes the place of one that was given up.
-    successor: Data,
+    successor: Option<IdsCtx>,
 }
 
-impl<const LIBRARY: bool> World for Wasmtime<LIBRARY> {
+impl LibraryInWasmtime {
+    fn newest(&mut self) -> &mut Both<Recorded> {
+        self.instances.last_mut().unwrap()
+    }
+}
+
+impl World for LibraryInWasmtime {
     fn new(imports: Arc<Mutex<Imports>>) -> Self {
-        let library = LIBRARY.then(|| Arc::new(Library::new()));
-        Self { imports, library, instances: Vec::new(), successor: None }
+        Self { imports, library: Arc::new(Library::new()), instances: Vec::new(), successor: None }
     }
 
     fn begin(&mut self) {
         // A forked child has nothing of its parent's.
         let inherited = if self.instances.is_empty() { self.successor.take() } else { None };
-        let context = inherited.or_else(|| self.library.as_ref().map(|library| library.context()));
-        self.instances.push(Both { context, ..Both::default() });
+        let ids = inherited.unwrap_or_else(|| self.library.context());
+        let (imports, library) = (Arc::clone(&self.imports), Arc::clone(&self.library));
+        self.instances.push(Both::new(Recorded { imports, library, ids }));
     }
 
     fn end(&mut self) {
         let ended = self.instances.pop();
         if self.instances.is_empty() {
-            self.successor = ended.as_ref().and_then(Both::context).map(IdsCtx::successor);
+            self.successor = ended.map(|ended| ended.core.store.data().ids.successor());
         }
     }
 
     fn answered(&mut self, ticket: u64, answer: &Value) {
-        if let Some(library) = &self.library {
-            library.answer(ticket, answer);
-        }
+        self.library.answer(ticket, answer);
     }
 
     fn poll(&mut self, import: &str, ticket: u64) -> Option<Value> {
-        let library = self.library.as_ref()?;
-        let Both { core, context, .. } = self.instances.last_mut().unwrap();
-        let ids = core.as_mut().map_or(context.as_mut(), |live| live.store.data_mut().as_mut());
-        Some(library.poll(ids.unwrap(), import, library.ticket(ticket)))
+        let Recorded { library, ids, .. } = self.newest().core.store.data_mut();
+        Some(library.poll(ids, import, library.ticket(ticket)))
     }
 
     fn floors(&self) -> Option<Value> {
-        let ids = self.instances.last().unwrap().context()?;
-        self.library.as_ref().map(|library| library.floors(ids))
+        let Recorded { library, ids, .. } = self.instances.last().unwrap().core.store.data();
+        Some(library.floors(ids))
     }
 
     fn call(&mut self, call: &str, on: &str, args: &Value) -> Outcome {
-        let (imports, library) = (&self.imports, &self.library);
-        let Both { core, formats, resources, context } = self.instances.last_mut().unwrap();
-        let live = if call.starts_with("codec.") || call.starts_with("format.") {
-            formats.get_or_insert_with(|| Live::new(&FORMATS, &Linker::new(&ENGINE), None))
-        } else {
-            core.get_or_insert_with(|| Live::new(&CORE, &linker(imports, library.as_ref()), context.take()))
-        };
-        let function = live.function(call);
-        let ty = function.ty(&live.store);
-        let is_method = ty.params().next().is_some_and(|(name, _)| name == "self");
-        let mut given = Map::clone(args.as_object().unwrap());
-        let params: Vec<Val> = ty
-            .params()
-            .map(|(name, ty)| match name {
-                "self" if is_method => Val::Resource(resources[on]),
-                name => value(&given.remove(name).unwrap(), &ty),
-            })
-            .collect();
-        assert!(given.is_empty(), "{call} has no {given:?}");
-        let mut results = vec![Val::Bool(false); ty.results().len()];
-        let outcome = function.call(&mut live.store, &params, &mut results);
-        if let Some(library) = library {
-            library.drive();
-        }
-        if outcome.is_err() {
-            return Outcome::Trapped;
-        }
-        let result = results.pop();
-        if let Some(Val::Result(Ok(Some(opened)))) = &result
-            && let Val::Resource(resource) = **opened
-        {
-            assert!(resources.insert(on.to_owned(), resource).is_none(), "{on} is open already");
-        }
-        Outcome::Returned(result.map(|result| json_of(&result)))
+        let outcome = self.newest().call(call, on, args);
+        self.library.drive();
+        outcome
     }
 
     fn drop_resource(&mut self, on: &str) {
-        let Both { core, resources, .. } = self.instances.last_mut().unwrap();
-        resources.remove(on).unwrap().resource_drop(&mut core.as_mut().unwrap().store).unwrap();
+        self.newest().drop_resource(on);
     }
 }
 
-impl Both {
-    /// What the library keeps for it.
-    fn context(&self) -> Option<&IdsCtx> {
-        self.core.as_ref().map_or(self.context.as_ref(), |live| live.store.data().as_ref())
-    }
+/// The library's context as an instance's host, of which the script keeps a record.
+struct Recorded {
+    imports: Arc<Mutex<Imports>>,
+    library: Arc<Library>,
+    ids: IdsCtx,
 }
 
-impl Live {
-    fn new(component: &Component, linker: &Linker<Data>, context: Data) -> Self {
-        let mut store = Store::new(&ENGINE, context);
-        let instance = linker.instantiate(&mut store, component).unwrap();
-        Self { store, instance, functions: HashMap::new() }
+impl Host for Recorded {
+    fn request(&mut self, import: &'static str, args: Value) -> Result<u64, Thrown> {
+        let ticket = self.imports.request(import, args.clone())?;
+        Ok(self.library.request(&mut self.ids, import, &args, ticket))
     }
 
-    /// The export that a script calls `sequence.reserve`, for example.
-    fn function(&mut self, call: &str) -> Func {
-        if let Some(known) = self.functions.get(call) {
-            return *known;
-        }
-        let (kind, function) = call.split_once('.').unwrap();
-        let (interface, name) = match kind {
-            "sequence" | "ordered" => ("sequences", None),
-            "snowflake" => ("snowflakes", None),
-            "format" => ("codec", None),
-            _ => ("codec", Some(function.to_owned())),
-        };
-        let prefix = if function == "open" { "static" } else { "method" };
-        let name = name.unwrap_or_else(|| format!("[{prefix}]{kind}.{function}"));
-        let interface = format!("unalike:ids/{interface}@0.1.0");
-        let interface = self.instance.get_export_index(&mut self.store, None, &interface).unwrap();
-        let index = self.instance.get_export_index(&mut self.store, Some(&interface), &name);
-        let index = index.unwrap_or_else(|| panic!("no component has {call}"));
-        let found = self.instance.get_func(&mut self.store, index).unwrap();
-        self.functions.insert(call.to_owned(), found);
-        found
+    fn release(&mut self, import: &'static str, args: Value) -> Result<(), Thrown> {
+        self.imports.release(import, args.clone())?;
+        self.library.release(&mut self.ids, import, &args);
+        Ok(())
     }
-}
 
-/// The imports by their names, over the script's host; or over the library's, of which the script only keeps a record.
-fn linker(imports: &Arc<Mutex<Imports>>, library: Option<&Arc<Library>>) -> Linker<Data> {
-    let mut linker = Linker::new(&ENGINE);
-    for (import, params) in [
-        ("segments.allocate", &["tag", "count", "at-least"][..]),
-        ("segments.release", &["tag", "start", "version"]),
-        ("segments.poll", &["ticket"]),
-        ("leases.acquire", &["namespace", "layout", "now", "horizon-ms"]),
-        ("leases.extend", &["namespace", "layout", "worker", "grant-id", "now", "horizon-ms"]),
-        ("leases.release", &["namespace", "worker", "grant-id", "end"]),
-        ("leases.poll", &["ticket"]),
-    ] {
-        let (interface, function) = import.split_once('.').unwrap();
-        let (imports, library) = (Arc::clone(imports), library.cloned());
-        let mut instance = linker.instance(&format!("unalike:ids/{interface}@0.1.0")).unwrap();
-        let define = move |mut store: wasmtime::StoreContextMut<'_, Data>,
-                           ty: wasmtime::component::types::ComponentFunc,
-                           given: &[Val],
-                           results: &mut [Val]| {
-            let args: Map<String, Value> =
-                params.iter().map(|name| (*name).to_owned()).zip(given.iter().map(json_of)).collect();
-            assert_eq!(args.len(), given.len(), "{import} has other parameters");
-            let mut imports = imports.lock().unwrap_or_else(PoisonError::into_inner);
-            let thrown = |_: Thrown| wasmtime::Error::msg("the import throws");
-            let mut library = library.as_ref().zip(store.data_mut().as_mut());
-            match (import, given) {
-                (_, [Val::U64(ticket)]) => {
-                    let answer = match &mut library {
-                        Some((library, ids)) => {
-                            imports.throw(import).map_err(thrown)?;
-                            library.poll(ids, import, *ticket)
-                        }
-                        None => imports.poll(import, *ticket).map_err(thrown)?,
-                    };
-                    results[0] = value(&answer, &ty.results().next().unwrap());
-                }
-                ("segments.release" | "leases.release", _) => {
-                    let args = Value::Object(args);
-                    imports.release(import, args.clone()).map_err(thrown)?;
-                    if let Some((library, ids)) = &mut library {
-                        library.release(ids, import, &args);
-                    }
-                }
-                _ => {
-                    let args = Value::Object(args);
-                    let ticket = imports.request(import, args.clone()).map_err(thrown)?;
-                    results[0] = Val::U64(match &mut library {
-                        Some((library, ids)) => library.request(ids, import, &args, ticket),
-                        None => ticket,
-                    });
-                }
-            }
-            Ok(())
-        };
-        instance.func_new(function, define).unwrap();
-    }
-    linker
-}
-
-/// A value of this type, from JSON.
-fn value(json: &Value, ty: &Type) -> Val {
-    let boxed = |json: &Value, ty: Option<Type>| ty.map(|ty| Box::new(value(json, &ty)));
-    let fits = |what: &str| panic!("{json} is no {what}");
-    match ty {
-        Type::U64 => json.as_str().and_then(|text| text.parse().ok()).map_or_else(|| fits("u64"), Val::U64),
-        Type::U32 => number(json).map_or_else(|| fits("u32"), Val::U32),
-        Type::U8 => number(json).map_or_else(|| fits("u8"), Val::U8),
-        Type::S16 => number(json).map_or_else(|| fits("s16"), Val::S16),
-        Type::String => Val::String(json.as_str().unwrap().to_owned()),
-        Type::Enum(_) => Val::Enum(json.as_str().unwrap().to_owned()),
-        Type::Record(record) => {
-            assert_eq!(json.as_object().unwrap().len(), record.fields().len(), "{json}");
-            Val::Record(
-                record.fields().map(|field| (field.name.to_owned(), value(&json[field.name], &field.ty))).collect(),
-            )
-        }
-        Type::Variant(variant) => {
-            let (name, payload) = match json {
-                Value::String(name) => (name, &Value::Null),
-                _ => json.as_object().unwrap().iter().next().unwrap(),
-            };
-            let case = variant.cases().find(|case| case.name == name).unwrap();
-            Val::Variant(name.clone(), boxed(payload, case.ty))
-        }
-        Type::Option(option) => Val::Option((!json.is_null()).then(|| Box::new(value(json, &option.ty())))),
-        Type::Result(result) => Val::Result(match json.get("ok") {
-            Some(ok) => Ok(boxed(ok, result.ok())),
-            None => Err(boxed(&json["err"], result.err())),
-        }),
-        Type::List(list) => Val::List(json.as_array().unwrap().iter().map(|item| value(item, &list.ty())).collect()),
-        ty => panic!("the WIT has no {ty:?}"),
-    }
-}
-
-fn number<T: TryFrom<i64>>(json: &Value) -> Option<T> {
-    json.as_i64().and_then(|number| T::try_from(number).ok())
-}
-
-/// A value as JSON, whatever its type.
-fn json_of(value: &Val) -> Value {
-    let payload = |value: &Option<Box<Val>>| value.as_deref().map_or(Value::Null, json_of);
-    match value {
-        Val::Bool(value) => json!(value),
-        Val::U64(value) => json!(value.to_string()),
-        Val::U32(value) => json!(value),
-        Val::U8(value) => json!(value),
-        Val::S16(value) => json!(value),
-        Val::String(text) | Val::Enum(text) | Val::Variant(text, None) => json!(text),
-        Val::Variant(name, value) => json!({ name: payload(value) }),
-        Val::Option(value) => payload(value),
-        Val::Result(Ok(value)) => json!({ "ok": payload(value) }),
-        Val::Result(Err(value)) => json!({ "err": payload(value) }),
-        Val::Record(fields) => fields.iter().map(|(name, value)| (name.clone(), json_of(value))).collect(),
-        Val::Tuple(values) | Val::List(values) => values.iter().map(json_of).collect(),
-        Val::Resource(_) => Value::Null,
-        value => panic!("the WIT has no {value:?}"),
+    fn poll(&mut self, import: &'static str, ticket: u64) -> Result<Value, Thrown> {
+        self.imports.lock().unwrap_or_else(PoisonError::into_inner).throw(import)?;
+        Ok(self.library.poll(&mut self.ids, import, ticket))
     }
 }
 
@@ -341,12 +148,12 @@ fn the_native_core_conforms() -> Result<()> {
 
 #[test]
 fn the_components_conform() -> Result<()> {
-    conforms::<Wasmtime<false>>()
+    conforms::<Wasmtime>()
 }
 
 #[test]
 fn the_library_conforms() -> Result<()> {
-    library_conforms::<Wasmtime<true>>()
+    library_conforms::<LibraryInWasmtime>()
 }
 
 #[test]

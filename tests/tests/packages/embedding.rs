@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, bail, ensure};
+use serde_json::Value;
 use tempfile::TempDir;
 use unalike_tests::process;
 use unalike_tests::server::{Client, target};
@@ -75,7 +76,7 @@ fn the_header_of_the_c_library_is_made_from_its_source() -> Result<()> {
 const NEWER_RUST: &str = "1.97.0";
 
 /// A host that has another major version of wasmtime than everything else here, bindings of its own, and a store of its
-/// own.
+/// own. The conformance vectors pass in that wasmtime.
 #[test]
 fn own_host_takes_ids_with_another_wasmtime() -> Result<()> {
     let target = below_target("own-host")?;
@@ -109,6 +110,8 @@ fn own_host_takes_ids_with_another_wasmtime() -> Result<()> {
         Ok(behind.split('.').next().context("it has a major version")?.to_owned())
     };
     assert_ne!(version(&lock)?, version(&ours)?, "it shows another major version");
+    // Here, since the program is built only once for both.
+    every_vector_passes(&target.join("debug/vectors"))?;
 
     let directory = TempDir::new()?;
     let file = directory.path().join("numbers.txt");
@@ -151,6 +154,52 @@ fn own_host_takes_ids_with_another_wasmtime() -> Result<()> {
     let refused = Command::new(&program).arg(&file).args(["order", "1"]).output()?;
     assert!(!refused.status.success() && refused.stdout.is_empty(), "{refused:?}");
     Ok(())
+}
+
+/// The program plays every vector of every file, and finds one changed digit.
+fn every_vector_passes(program: &Path) -> Result<()> {
+    let folder = workspace().join("tests/vectors");
+    let mut expected = Vec::new();
+    for entry in fs::read_dir(&folder)? {
+        let path = entry?.path();
+        if path.extension().is_none_or(|end| end != "json") {
+            continue;
+        }
+        let name = path.file_name().context("it has a name")?.to_string_lossy();
+        let file: Value = serde_json::from_str(&fs::read_to_string(&path)?)?;
+        // What lease stores answer is no script.
+        let Some(vectors) = file.get("vectors").and_then(Value::as_array) else { continue };
+        let calls: usize = vectors.iter().map(|vector| calls(vector.get("steps"))).sum();
+        ensure!(!vectors.is_empty() && calls >= vectors.len(), "{name} has {} vectors", vectors.len());
+        expected.push(format!("{name}: {} vectors, {calls} calls", vectors.len()));
+    }
+    ensure!(expected.len() >= 7, "{expected:?}");
+    let printed = output(Command::new(program).arg(&folder))?;
+    let mut passed: Vec<&str> = printed.lines().collect();
+    passed.sort_unstable();
+    expected.sort_unstable();
+    assert_eq!(passed, expected);
+
+    let changed = TempDir::new()?;
+    let text = fs::read_to_string(folder.join("sequences.json"))?;
+    let wrong = text.replacen(r#""returns":{"ok":{"first":"1""#, r#""returns":{"ok":{"first":"2""#, 1);
+    ensure!(wrong != text, "no run begins with 1");
+    fs::write(changed.path().join("sequences.json"), wrong)?;
+    let failed = Command::new(program).arg(changed.path()).output()?;
+    let stderr = String::from_utf8_lossy(&failed.stderr);
+    assert!(failed.status.code() == Some(1) && failed.stdout.is_empty(), "{failed:?}");
+    assert!(stderr.starts_with("sequences.json, ") && stderr.contains("  expected "), "{stderr}");
+    Ok(())
+}
+
+/// How often steps call a component: not where the host refuses the call, or is asked itself.
+fn calls(steps: Option<&Value>) -> usize {
+    let of_step = |step: &Value| {
+        let call = step.get("call").and_then(Value::as_str);
+        let is_of_component = call.is_some_and(|call| !call.ends_with(".poll")) && step.get("refused").is_none();
+        usize::from(is_of_component) + calls(step.get("fork"))
+    };
+    steps.and_then(Value::as_array).into_iter().flatten().map(of_step).sum()
 }
 
 /// A process that is killed when it goes.

@@ -68,8 +68,8 @@ pub const SERVICE_KEYVALUE_DRAFT: &[u8] = include_bytes!(env!("UNALIKE_SERVICE_K
 #[cfg(feature = "service")]
 pub const SERVICE_KEYVALUE_DRAFT2: &[u8] = include_bytes!(env!("UNALIKE_SERVICE_KEYVALUE_DRAFT2"));
 
-/// The core component for other components, which it gives ids by `unalike:ids/async-sequences@0.1.0`: each of its calls
-/// may wait. Its host gives it numbers, as [`SERVICE`].
+/// The core component for other components, which it gives ids by `unalike:ids/async-sequences@0.1.0`: each of its
+/// calls may wait. Its host gives it numbers, as [`SERVICE`].
 #[cfg(feature = "service")]
 pub const ASYNC: &[u8] = include_bytes!(env!("UNALIKE_ASYNC"));
 

@@ -62,6 +62,16 @@ impl Failure {
         Self::of_caller(Denied::Refused, "store-refused", detail)
     }
 
+    /// Whether callers learn of this rather than of what a server did that was asked later. Something may have been
+    /// granted, whatever others say. And what passes is worth trying again, though another server refuses for good.
+    pub(crate) fn outweighs(&self, later: &Self) -> bool {
+        match self.denied {
+            Denied::OutcomeUnknown => true,
+            Denied::Unavailable => !matches!(later.denied, Denied::OutcomeUnknown | Denied::Unavailable),
+            Denied::TagUnknown | Denied::Exhausted | Denied::Refused => false,
+        }
+    }
+
     fn with_retry(self, retry_after_ms: u64) -> Self {
         Self { retry_after_ms, ..self }
     }
@@ -225,6 +235,22 @@ mod tests {
     use super::*;
 
     /// The same kinds as in the table of `unalike-remote`.
+    #[test]
+    fn callers_learn_what_may_have_been_granted_and_what_passes_rather_than_a_refusal() {
+        let (refused, unavailable, unknown) = (Failure::refused("so"), Failure::unavailable(), Failure::unknown());
+        for (first, later, outweighs) in [
+            (&unknown, &unavailable, true),
+            (&unknown, &refused, true),
+            (&unavailable, &refused, true),
+            (&unavailable, &unavailable, false),
+            (&unavailable, &unknown, false),
+            (&refused, &unavailable, false),
+            (&refused, &refused, false),
+        ] {
+            assert_eq!(first.outweighs(later), outweighs, "{first:?}, then {later:?}");
+        }
+    }
+
     #[test]
     fn only_what_is_known_to_grant_nothing_counts_as_that() {
         let of = |status: u16, kind: &str| {

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use core::cell::{Cell, RefCell};
 
 use crate::address::Address;
-use crate::answers::{Denied, Failure, store_of};
+use crate::answers::{Failure, store_of};
 use crate::bindings::wasi::cli::environment::get_environment;
 use crate::bindings::wasi::clocks::monotonic_clock;
 use crate::client::send;
@@ -113,8 +113,7 @@ impl Servers {
                     now.saturating_add(first.saturating_mul(1 << state.failures.min(16)).min(most));
                 state.failures = state.failures.saturating_add(1);
             });
-            // One of them may have granted something, whatever those after it say.
-            if last.denied != Denied::OutcomeUnknown {
+            if !last.outweighs(&failure) {
                 last = failure;
             }
         }

@@ -216,7 +216,10 @@ impl Servers {
                     if error.may_have_granted() {
                         return Err(error);
                     }
-                    last = Some(error);
+                    // What passes is worth trying again, though another server refuses for good.
+                    if error.is_retryable() || !last.as_ref().is_some_and(StoreError::is_retryable) {
+                        last = Some(error);
+                    }
                 }
             }
         }

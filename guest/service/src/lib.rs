@@ -46,7 +46,7 @@ mod settings;
 mod snowflakes;
 #[cfg(all(target_family = "wasm", feature = "wasi-0-3"))]
 mod tags;
-#[cfg(all(target_family = "wasm", feature = "wasi-0-3"))]
+#[cfg(any(all(target_family = "wasm", feature = "wasi-0-3"), test))]
 mod turn;
 
 #[cfg(all(target_family = "wasm", feature = "wasi-0-3", not(feature = "facade")))]

@@ -49,33 +49,32 @@ pub(crate) async fn take(name: &str, count: u32) -> Result<Vec<u64>, Problem> {
     waiting.begin(count);
     let mut ids = Vec::new();
     waiting.take(&mut ids);
-    while waiting.left > 0 {
+    if waiting.left > 0 {
         let _turn = snowflake.turn.take().await;
         // Of the one before.
         waiting.take(&mut ids);
-        if waiting.left == 0 {
-            break;
+        while waiting.left > 0 {
+            if now_ms() >= deadline_ms {
+                return Err(Problem::timeout(REQUEST_TIMEOUT_MS));
+            }
+            let left = u64::from(waiting.left);
+            let wanted = worth_asking_for(snowflake.used.get()).min(AHEAD_MAX).max(left).min(COUNT_MAX);
+            let wanted = if snowflake.is_scarce.get() { left.min(COUNT_MAX) } else { wanted };
+            let ask = |count: u64| grants::snowflakes(String::from(name), u32::try_from(count).unwrap_or(1));
+            let mut asked = ask(wanted).await;
+            if wanted > left && asked.as_ref().is_err_and(|failure| matches!(failure.error, StoreError::Refused)) {
+                // The most that servers give may be less.
+                snowflake.is_scarce.set(true);
+                asked = ask(left).await;
+            }
+            let came = asked.map_err(|failure| {
+                // Names that nobody may use must not fill the memory.
+                SNOWFLAKES.cell().borrow_mut().remove(name);
+                told(failure).of_snowflake(name)
+            })?;
+            *snowflake.held.borrow_mut() = (came.into(), now_ms());
+            waiting.take(&mut ids);
         }
-        if now_ms() >= deadline_ms {
-            return Err(Problem::timeout(REQUEST_TIMEOUT_MS));
-        }
-        let left = u64::from(waiting.left);
-        let wanted = worth_asking_for(snowflake.used.get()).min(AHEAD_MAX).max(left).min(COUNT_MAX);
-        let wanted = if snowflake.is_scarce.get() { left.min(COUNT_MAX) } else { wanted };
-        let ask = |count: u64| grants::snowflakes(String::from(name), u32::try_from(count).unwrap_or(1));
-        let mut asked = ask(wanted).await;
-        if wanted > left && asked.as_ref().is_err_and(|failure| matches!(failure.error, StoreError::Refused)) {
-            // The most that servers give may be less.
-            snowflake.is_scarce.set(true);
-            asked = ask(left).await;
-        }
-        let came = asked.map_err(|failure| {
-            // Names that nobody may use must not fill the memory.
-            SNOWFLAKES.cell().borrow_mut().remove(name);
-            told(failure).of_snowflake(name)
-        })?;
-        *snowflake.held.borrow_mut() = (came.into(), now_ms());
-        waiting.take(&mut ids);
     }
     // Each grant ascends, and two of them may be of different workers. A heap takes a tenth of the code of
     // `sort_unstable`.

@@ -241,6 +241,8 @@ impl Waiting<'_> {
         let _turn = self.tag.turn.take().await;
         let mut runs = Vec::new();
         while self.left > 0 {
+            // A round that nobody claims costs the next request one more.
+            self.check_time()?;
             let round = match ordered.begin(now_ms(), self.left) {
                 Ok(round) => round,
                 // Of a request that was dropped.
@@ -264,11 +266,13 @@ impl Waiting<'_> {
         Ok(runs)
     }
 
+    fn check_time(&self) -> Result<(), Problem> {
+        if now_ms() >= self.deadline_ms { Err(Problem::timeout(REQUEST_TIMEOUT_MS)) } else { Ok(()) }
+    }
+
     async fn drive(&mut self, count: u64) -> Result<(), Problem> {
         self.drives += 1;
-        if now_ms() >= self.deadline_ms {
-            return Err(Problem::timeout(REQUEST_TIMEOUT_MS));
-        }
+        self.check_time()?;
         if self.drives > DRIVES_MAX {
             return Err(Problem::new("internal", "the storage answers without an answer"));
         }

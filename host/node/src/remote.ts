@@ -229,7 +229,10 @@ class Servers {
         if (failure.error.mayHaveGranted) {
           throw failure.error;
         }
-        last = failure.error;
+        // What passes is worth trying again, though another server refuses for good.
+        if (failure.error.isRetryable || last?.isRetryable !== true) {
+          last = failure.error;
+        }
       }
     }
     const refused = this.servers.map(({ refused: why }) => why).filter((why) => why !== undefined);

@@ -63,8 +63,12 @@ use crate::component::IdsCtx;
 /// How often a component that calculates is interrupted, so that others go on and its time is looked at.
 const INTERRUPTED_EVERY: Duration = Duration::from_millis(10);
 
-/// What a service of WASI 0.3 exports, without the version. Others are of WASI 0.2.
+/// What a service of WASI 0.3 exports, and of WASI 0.2, each without the version.
 const HANDLER_0_3: &str = "wasi:http/handler@";
+const HANDLER_0_2: &str = "wasi:http/incoming-handler@";
+
+/// What components are linked to each other by, without the version.
+const FACADE: &str = "unalike:ids/async-sequences@";
 
 /// Why a component does not answer.
 #[derive(Debug, Error)]
@@ -165,6 +169,7 @@ fn link(component: &[u8]) -> wasmtime::Result<ProxyPre<Data>> {
     config.epoch_interruption(true);
     let engine = Engine::new(&config)?;
     let component = Component::new(&engine, component)?;
+    let is_concurrent = answers_beside_each_other(&component)?;
     let mut linker = Linker::new(&engine);
     // Languages' own libraries import files and sockets whether they are used or not. The context gives none.
     wasmtime_wasi::p2::add_to_linker_async(&mut linker)?;
@@ -172,7 +177,6 @@ fn link(component: &[u8]) -> wasmtime::Result<ProxyPre<Data>> {
     wasmtime_wasi_http::p2::add_only_http_to_linker_async(&mut linker)?;
     wasmtime_wasi_http::p3::add_to_linker(&mut linker)?;
     storage::add_leases_to_linker(&mut linker, |data: &mut Data| data.ids.view())?;
-    let is_concurrent = component.component_type().exports(&engine).any(|(name, _)| name.starts_with(HANDLER_0_3));
     let add = if is_concurrent { storage::add_to_linker } else { blocking::add_to_linker };
     add(&mut linker, |data: &mut Data| storage::View(&data.requests))?;
     keyvalue::add_to_linker(&mut linker, Data::key_value)?;
@@ -180,11 +184,7 @@ fn link(component: &[u8]) -> wasmtime::Result<ProxyPre<Data>> {
     let linked = if is_concurrent {
         ProxyPre::P3(wasmtime_wasi_http::p3::bindings::ServicePre::new(linked)?)
     } else {
-        ProxyPre::P2(wasmtime_wasi_http::p2::bindings::ProxyPre::new(linked).map_err(|error| {
-            wasmtime::format_err!(
-                "it exports neither wasi:http/handler@0.3 nor wasi:http/incoming-handler@0.2: {error}"
-            )
-        })?)
+        ProxyPre::P2(wasmtime_wasi_http::p2::bindings::ProxyPre::new(linked)?)
     };
     interrupt(&engine)?;
     Ok(linked)
@@ -215,6 +215,32 @@ fn check_is_component(bytes: &[u8]) -> wasmtime::Result<()> {
         _ => "it is no WebAssembly in binary form",
     };
     Err(wasmtime::format_err!("{what}"))
+}
+
+/// Whether requests run beside each other in an instance: of WASI 0.3 they do, of WASI 0.2 not.
+///
+/// # Errors
+/// The component answers no requests.
+fn answers_beside_each_other(component: &Component) -> wasmtime::Result<bool> {
+    let (ty, engine) = (component.component_type(), component.engine());
+    let exports = |begin: &str| ty.exports(engine).any(|(name, _)| name.starts_with(begin));
+    if ty.imports(engine).any(|(name, _)| name.starts_with(FACADE)) {
+        wasmtime::bail!(
+            "it imports unalike:ids/async-sequences, which another component gives: link them first \
+             (`wac plug THIS.wasm --plug unalike-async.wasm -o linked.wasm`)"
+        );
+    }
+    match (exports(HANDLER_0_3), exports(HANDLER_0_2)) {
+        (true, _) => Ok(true),
+        (false, true) => Ok(false),
+        (false, false) if exports(FACADE) => wasmtime::bail!(
+            "it answers other components, and no requests: link it to an application \
+             (`wac plug APPLICATION.wasm --plug THIS.wasm -o linked.wasm`)"
+        ),
+        (false, false) => {
+            wasmtime::bail!("it exports neither wasi:http/handler@0.3 nor wasi:http/incoming-handler@0.2")
+        }
+    }
 }
 
 /// A component that answers HTTP. Clones share the instances.

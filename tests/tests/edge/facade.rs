@@ -10,7 +10,7 @@ use http_body_util::BodyExt as _;
 use serde_json::Value;
 use tokio::task::JoinSet;
 use unalike::wasi::{Service, ServiceBuilder, ServiceOptions};
-use unalike_artifact::{ASYNC, ASYNC_REMOTE, SERVICE};
+use unalike_artifact::{ASYNC, ASYNC_REMOTE, CORE, SERVICE};
 use unalike_memory::MemoryStore;
 use unalike_storage::{Mode, SegmentStore, TagOptions};
 use unalike_tests::faulty::FaultyStore;
@@ -27,15 +27,20 @@ use super::service::{CLIENTS, assert_none_twice, edge_of, figure, host};
 /// How long a store may take to be used again.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The shop, linked to this facade as `wac plug` links them.
-fn shop(facade: &[u8]) -> anyhow::Result<Vec<u8>> {
+/// The shop by itself.
+fn unlinked_shop() -> anyhow::Result<Vec<u8>> {
     let target = target().join("shop");
     let manifest = "host/runtime/examples/shop/Cargo.toml";
     let mut build = process::cargo();
     build.args(["build", "--quiet", "--locked", "--release", "--target", "wasm32-wasip2", "--manifest-path", manifest]);
     let built = build.arg("--target-dir").arg(&target).current_dir(repository()).output()?;
     ensure!(built.status.success(), "the shop does not build: {}", String::from_utf8_lossy(&built.stderr));
-    let shop = std::fs::read(target.join("wasm32-wasip2/release/shop.wasm"))?;
+    Ok(std::fs::read(target.join("wasm32-wasip2/release/shop.wasm"))?)
+}
+
+/// The shop, linked to this facade as `wac plug` links them.
+fn shop(facade: &[u8]) -> anyhow::Result<Vec<u8>> {
+    let shop = unlinked_shop()?;
     let mut graph = CompositionGraph::new();
     let mut register = |name: &str, bytes: &[u8]| -> anyhow::Result<_> {
         let package = Package::from_bytes(name, None, bytes.to_vec(), graph.types_mut())?;
@@ -318,8 +323,26 @@ async fn counts_out_of_range_are_refused_and_the_store_is_not_asked() -> anyhow:
         let Said::Failure { status, problem, retry_after } = said else { bail!("{count}: {said:?}") };
         assert_eq!((status, problem.as_str(), retry_after), (400, "count-invalid", None), "{count}");
     }
+    for query in ["count=abc", "count=-1", "cuont=3"] {
+        let request = Request::post(format!("/orders?{query}")).body(String::new())?;
+        let (status, _, said) = send(&service, request).await?;
+        assert!(status == 400 && said.contains(query), "{status} {said}");
+    }
     assert!(store.tag("order").await.is_err(), "nobody used it");
     assert_eq!(order(&service, 10_000).await?.ids()?.len(), 10_000);
+    Ok(())
+}
+
+#[tokio::test]
+async fn what_is_not_linked_yet_is_told_what_to_do() -> anyhow::Result<()> {
+    for (component, said) in [
+        (ASYNC, "it answers other components, and no requests: link it to an application"),
+        (&unlinked_shop()?, "it imports unalike:ids/async-sequences, which another component gives"),
+        (CORE, "it exports neither wasi:http/handler@0.3 nor wasi:http/incoming-handler@0.2"),
+    ] {
+        let error = ServiceBuilder::new(component).build().err().context("it answers no requests")?;
+        assert!(error.to_string().contains(said), "{error}");
+    }
     Ok(())
 }
 

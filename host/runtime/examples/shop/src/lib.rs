@@ -21,10 +21,17 @@ impl Guest for Shop {
     async fn handle(request: Request) -> Result<Response, ErrorCode> {
         let url = request.get_path_with_query().unwrap_or_default();
         let (path, query) = url.split_once('?').unwrap_or((&url, ""));
-        Ok(match (request.get_method(), path, query.strip_prefix("count=")) {
-            (Method::Post, "/orders", Some(count)) => orders(count.parse().unwrap_or(0)).await,
-            (Method::Post, "/orders", None) => order().await,
-            (_, "/orders", _) => response(405, "text/plain", "orders are made by POST\n".to_owned(), None),
+        Ok(match (path, request.get_method(), query.strip_prefix("count=").map(str::parse)) {
+            ("/orders", Method::Post, Some(Ok(count))) => orders(count).await,
+            ("/orders", Method::Post, None) if query.is_empty() => order().await,
+            ("/orders", Method::Post, _) => {
+                let words = format!("the query is {query:?}: write count=N, with 1 to 10000 for N\n");
+                response(400, "text/plain", words, None)
+            }
+            ("/orders", _, _) => {
+                let words = "orders are made by POST\n".to_owned();
+                response(405, "text/plain", words, Some(("allow", "POST".to_owned())))
+            }
             _ => response(404, "text/plain", "there are /orders here\n".to_owned(), None),
         })
     }
@@ -57,13 +64,14 @@ fn problem(failure: &Failure) -> Response {
         _ if failure.retry_after_ms > 0 => 503,
         _ => 500,
     };
-    let wait_s = (failure.retry_after_ms > 0).then(|| failure.retry_after_ms.div_ceil(1_000).to_string());
+    let retry_after = (failure.retry_after_ms > 0)
+        .then(|| ("retry-after", failure.retry_after_ms.div_ceil(1_000).to_string()));
     let (name, detail) = (&failure.problem, in_json(&failure.detail));
     let document = format!(
         "{{\"type\":\"urn:unalike:problem:{name}\",\"title\":\"There is no order\",\"status\":{status},\
          \"detail\":\"{detail}\"}}"
     );
-    response(status, "application/problem+json", document, wait_s)
+    response(status, "application/problem+json", document, retry_after)
 }
 
 fn in_json(text: &str) -> String {
@@ -74,11 +82,11 @@ fn in_json(text: &str) -> String {
     })
 }
 
-fn response(status: u16, media: &str, body: String, wait_s: Option<String>) -> Response {
+fn response(status: u16, media: &str, body: String, header: Option<(&str, String)>) -> Response {
     let headers = Fields::new();
     let length = body.len().to_string();
     let mut pairs = vec![("content-type", media), ("content-length", &length), ("cache-control", "no-store")];
-    pairs.extend(wait_s.as_deref().map(|wait_s| ("retry-after", wait_s)));
+    pairs.extend(header.as_ref().map(|(name, value)| (*name, value.as_str())));
     for (name, value) in pairs {
         headers.append(name, value.as_bytes()).expect("it is a header");
     }

@@ -65,6 +65,11 @@ impl Failure {
         Self::of("forked", "it was opened before this process was forked: open it again in the child")
     }
 
+    /// Whoever was asked is gone. What it granted nobody received.
+    pub(crate) fn dropped() -> Self {
+        StoreError::outcome_unknown("what was asked is gone, and its answer with it").into()
+    }
+
     /// The same with what failed by it.
     pub(crate) fn of_what(mut self, what: &str) -> Self {
         self.message = format!("{what}: {}", self.message);

@@ -9,7 +9,7 @@ use unalike::storage::{Lazy, LeaseStore, SegmentStore, StoreError};
 use unalike_remote::{RemoteLeases, RemoteOptions, RemoteStore};
 use unalike_stores::{OpenSet, Opened, Opening, PlaceError, StoreUrl};
 
-use crate::threads::{Threads, waiting};
+use crate::threads::{Threads, caught, then, waiting};
 use crate::{Failure, HostOptions};
 
 /// The stores that a program uses together, for a language that has generators of its own: it asks them for grants and
@@ -71,11 +71,46 @@ impl Stores {
     fn open_with(options: &HostOptions, opening: Opening) -> Result<Self, Failure> {
         waiting("opening stores", || {
             let threads = Threads::start()?;
-            let close_max = 2 * Duration::from_millis(options.request_timeout_ms);
-            let options = options.clone();
+            let (options, close_max) = (options.clone(), close_max(options));
             let open = threads.run(async move { OpenStores::open(&options, opening).await })?;
             Ok(Self { open: ManuallyDrop::new(open), close_max, threads })
         })
+    }
+
+    /// As [`open`](Self::open), for a thread that must not wait: it returns at once, and `done` is told, once, what was
+    /// opened. That is on a thread of the library's, or before this returns. `done` must return soon, and may drop what
+    /// it got.
+    ///
+    /// ```
+    /// use std::sync::mpsc;
+    ///
+    /// use unalike_bindings::{Failure, HostOptions, Stores};
+    ///
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let json = format!(r#"{{"store": "sqlite://{}/ids.sqlite"}}"#, directory.path().display());
+    /// let (told, opened) = mpsc::channel();
+    /// Stores::open_then(&HostOptions::read(&json)?, move |opened| told.send(opened).unwrap_or_default());
+    /// let stores = opened.recv().unwrap()?;
+    ///
+    /// let (told, answer) = mpsc::channel();
+    /// stores.ask_then(
+    ///     |store| async move { store.allocate("order", 100, 0).await },
+    ///     move |segment| told.send(segment).unwrap_or_default(),
+    /// );
+    /// assert_eq!(answer.recv().unwrap()?.end, 101);
+    /// # Ok::<(), Failure>(())
+    /// ```
+    pub fn open_then(options: &HostOptions, done: impl FnOnce(Result<Self, Failure>) + Send + 'static) {
+        let threads = match Threads::start() {
+            Ok(threads) => threads,
+            Err(failure) => return done(Err(failure)),
+        };
+        let Some(tasks) = threads.tasks().cloned() else { return done(Err(Failure::forked())) };
+        let (options, close_max) = (options.clone(), close_max(options));
+        let opening = async move { OpenStores::open(&options, Opening::default()).await };
+        then(&tasks, opening, move |open| {
+            done(open.map(|open| Self { open: ManuallyDrop::new(open), close_max, threads }));
+        });
     }
 
     /// Initialises what a process initialises once. Called before the process has threads that fork: a child would wait
@@ -94,12 +129,25 @@ impl Stores {
         T: Send + 'static,
         Answer: Future<Output = Result<T, StoreError>> + Send + 'static,
     {
-        let store = self.own()?.segments.clone();
+        let store = self.segments()?;
         waiting("a question to a store", || {
-            let store = store.ok_or_else(|| Failure::options("there is no store of sequences"))?;
             let answer = question(store);
             self.threads.run(async { Ok(answer.await?) })
         })
+    }
+
+    /// As [`ask`](Self::ask), for a thread that must not wait: it returns at once, and `done` is told the answer, as
+    /// [`open_then`](Self::open_then) tells it. With the stores dropped meanwhile, the answer is that its outcome is
+    /// unknown.
+    pub fn ask_then<T, Answer>(
+        &self,
+        question: impl FnOnce(Arc<dyn SegmentStore>) -> Answer,
+        done: impl FnOnce(Result<T, Failure>) + Send + 'static,
+    ) where
+        T: Send + 'static,
+        Answer: Future<Output = Result<T, StoreError>> + Send + 'static,
+    {
+        self.answer_then(caught(|| Ok(question(self.segments()?))), done);
     }
 
     /// Asks the store of the leases, and waits for its answer.
@@ -114,16 +162,34 @@ impl Stores {
         T: Send + 'static,
         Answer: Future<Output = Result<T, StoreError>> + Send + 'static,
     {
-        let leases = self.own()?.leases.clone();
+        let leases = self.leases()?;
         waiting("a question to a store", || {
-            let leases = leases.ok_or_else(|| {
-                Failure::options(
-                    "nothing leases workers here: name the store that does with `leases`, such as mysql://ids@db/ids",
-                )
-            })?;
             let answer = question(leases);
             self.threads.run(async { Ok(answer.await?) })
         })
+    }
+
+    /// As [`ask_leases`](Self::ask_leases), for a thread that must not wait: as [`ask_then`](Self::ask_then).
+    pub fn ask_leases_then<T, Answer>(
+        &self,
+        question: impl FnOnce(Arc<dyn LeaseStore>) -> Answer,
+        done: impl FnOnce(Result<T, Failure>) + Send + 'static,
+    ) where
+        T: Send + 'static,
+        Answer: Future<Output = Result<T, StoreError>> + Send + 'static,
+    {
+        self.answer_then(caught(|| Ok(question(self.leases()?))), done);
+    }
+
+    fn answer_then<T: Send + 'static>(
+        &self,
+        answer: Result<impl Future<Output = Result<T, StoreError>> + Send + 'static, Failure>,
+        done: impl FnOnce(Result<T, Failure>) + Send + 'static,
+    ) {
+        match answer {
+            Ok(answer) => self.threads.run_then(async { Ok(answer.await?) }, done),
+            Err(failure) => done(Err(failure)),
+        }
     }
 
     /// Where the store of the sequences is, for messages.
@@ -138,13 +204,27 @@ impl Stores {
     /// The kind `nested` on a thread of the library's.
     pub fn close(&self) -> Result<(), Failure> {
         let Ok(open) = self.own() else { return Ok(()) };
-        let (open, close_max) = (open.clone(), self.close_max);
-        waiting("closing stores", || {
-            self.threads.run(async move {
-                // What does not close by then ends with the process.
-                let _ = tokio::time::timeout(close_max, open.close()).await;
-                Ok(())
-            })
+        let closing = open.clone().closed_within(self.close_max);
+        waiting("closing stores", || self.threads.run(closing))
+    }
+
+    /// As [`close`](Self::close), for a thread that must not wait: as [`ask_then`](Self::ask_then).
+    pub fn close_then(&self, done: impl FnOnce(Result<(), Failure>) + Send + 'static) {
+        match self.own() {
+            Ok(open) => self.threads.run_then(open.clone().closed_within(self.close_max), done),
+            Err(_) => done(Ok(())),
+        }
+    }
+
+    fn segments(&self) -> Result<Arc<dyn SegmentStore>, Failure> {
+        self.own()?.segments.clone().ok_or_else(|| Failure::options("there is no store of sequences"))
+    }
+
+    fn leases(&self) -> Result<Arc<dyn LeaseStore>, Failure> {
+        self.own()?.leases.clone().ok_or_else(|| {
+            Failure::options(
+                "nothing leases workers here: name the store that does with `leases`, such as mysql://ids@db/ids",
+            )
         })
     }
 
@@ -169,6 +249,11 @@ impl std::fmt::Debug for Stores {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Stores").finish_non_exhaustive()
     }
+}
+
+/// After how long a close gives up.
+fn close_max(options: &HostOptions) -> Duration {
+    2 * Duration::from_millis(options.request_timeout_ms)
 }
 
 /// What is open of a program's stores.
@@ -224,6 +309,12 @@ impl OpenStores {
         }
     }
 
+    /// Closes them all. What does not close by then ends with the process.
+    async fn closed_within(self, close_max: Duration) -> Result<(), Failure> {
+        let _ = tokio::time::timeout(close_max, self.close()).await;
+        Ok(())
+    }
+
     async fn close(&self) {
         if let Some(segments) = &self.segments {
             segments.close().await;
@@ -268,4 +359,120 @@ fn remote(url: &StoreUrl, options: &HostOptions) -> Result<RemoteOptions, Failur
     // They are connected to later, and what is wrong with these is known now.
     servers.validate()?;
     Ok(servers)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+    use std::sync::mpsc;
+
+    use tempfile::TempDir;
+    use unalike::storage::{GrantId, Segment};
+
+    use super::*;
+
+    type Done<T> = Box<dyn FnOnce(Result<T, Failure>) + Send>;
+
+    /// What is told within a minute.
+    fn told<T: Send + 'static>(start: impl FnOnce(Done<T>)) -> Result<T, Failure> {
+        let (tell, told) = mpsc::channel();
+        start(Box::new(move |answer| tell.send(answer).expect("somebody waits")));
+        let answer = told.recv_timeout(Duration::from_secs(60)).expect("it is told");
+        assert!(told.recv().is_err(), "it is told once");
+        answer
+    }
+
+    fn options(directory: &TempDir, more: &str) -> HostOptions {
+        let json = format!(r#"{{"store": "sqlite://{}/ids.sqlite"{more}}}"#, directory.path().display());
+        HostOptions::read(&json).expect("they are options")
+    }
+
+    fn opened(directory: &TempDir) -> Stores {
+        told(|done| Stores::open_then(&options(directory, ""), done)).expect("it opens")
+    }
+
+    fn allocated(stores: &Stores) -> Result<Segment, Failure> {
+        told(|done| stores.ask_then(|store| async move { store.allocate("order", 10, 0).await }, done))
+    }
+
+    #[test]
+    fn answers_are_told_until_the_stores_are_closed() {
+        let directory = TempDir::new().expect("a folder");
+        let stores = opened(&directory);
+        assert_eq!(allocated(&stores).expect("numbers").end, 11);
+        let release = |stores: &Stores| {
+            let question = |leases: Arc<dyn LeaseStore>| async move { leases.release("none", 1, GrantId(1), 1).await };
+            told(|done| stores.ask_leases_then(question, done))
+        };
+        assert_eq!(release(&stores), Ok(false));
+        assert_eq!(told(|done| stores.close_then(done)), Ok(()));
+        assert_eq!(told(|done| stores.close_then(done)), Ok(()), "a second time");
+        let closed = allocated(&stores).expect_err("it is closed");
+        assert_eq!(closed.kind, "store", "{closed}");
+
+        let without = Stores::open(&options(&directory, r#", "leases": "none""#)).expect("it opens");
+        let none = release(&without).expect_err("there are none");
+        assert_eq!((none.kind, none.store_kind), ("options", None), "{none}");
+        let missing = HostOptions::read(r#"{"store": "sqlite:///is/not/there/ids.sqlite"}"#).expect("options");
+        let failure = told(|done| Stores::open_then(&missing, done)).expect_err("there is no folder");
+        assert_eq!(failure.kind, "store", "{failure}");
+    }
+
+    #[test]
+    fn a_panic_is_told_and_the_stores_go_on() {
+        let directory = TempDir::new().expect("a folder");
+        let stores = opened(&directory);
+        let failed = told(|done| stores.ask_then(|_| async { panic!("said the test") }, done as Done<u64>));
+        assert_eq!(failed.map_err(|failure| (failure.kind, failure.may_have_granted)), Err(("panic", true)));
+        let failed = told(|done: Done<Segment>| {
+            let question = |store: Arc<dyn SegmentStore>| {
+                assert!(store.address().is_some_and(|_| false), "said the test");
+                async move { store.allocate("order", 1, 0).await }
+            };
+            stores.ask_then(question, done);
+        });
+        assert_eq!(failed.map_err(|failure| failure.kind), Err("panic"));
+        assert_eq!(allocated(&stores).expect("numbers").start, 1);
+    }
+
+    #[test]
+    fn whoever_waits_for_stores_that_are_dropped_is_told() {
+        let directory = TempDir::new().expect("a folder");
+        let stores = opened(&directory);
+        let (begin, began) = mpsc::channel();
+        let failed = told(move |done: Done<u64>| {
+            let question = |_| async move {
+                begin.send(()).expect("somebody waits");
+                pending().await
+            };
+            stores.ask_then(question, done);
+            began.recv().expect("it is asked");
+            drop(stores);
+        });
+        let failed = failed.expect_err("nobody is there");
+        assert_eq!((failed.store_kind, failed.may_have_granted), (Some("outcome-unknown"), true), "{failed}");
+    }
+
+    #[test]
+    fn whoever_is_told_may_ask_and_drop_on_the_thread_of_the_library() {
+        let directory = TempDir::new().expect("a folder");
+        let options = options(&directory, "");
+        let segment = told(|done| {
+            Stores::open_then(&options, |opened| match opened {
+                Ok(stores) => {
+                    let stores = Arc::new(stores);
+                    let question = |store: Arc<dyn SegmentStore>| async move { store.allocate("order", 10, 0).await };
+                    let nested = stores.ask(question).expect_err("it would wait");
+                    assert_eq!(nested.kind, "nested");
+                    let kept = Arc::clone(&stores);
+                    stores.ask_then(question, move |answer| {
+                        drop(kept);
+                        done(answer);
+                    });
+                }
+                Err(failure) => done(Err(failure)),
+            });
+        });
+        assert_eq!(segment.expect("numbers").start, 1);
+    }
 }

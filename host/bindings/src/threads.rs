@@ -5,7 +5,7 @@ use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use tokio::runtime::{Builder, Handle, Runtime};
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, JoinError};
 use unalike::storage::{Process, block_signals};
 
 use crate::Failure;
@@ -59,6 +59,24 @@ impl Threads {
         runtime.block_on(runtime.spawn(task)).unwrap_or_else(|_| Err(Failure::panicked()))
     }
 
+    /// Has a task run, and tells what it brings instead of waiting for it: see [`then`]. In a forked child that is the
+    /// kind `forked`, told before this returns.
+    pub(crate) fn run_then<T: Send + 'static>(
+        &self,
+        task: impl Future<Output = Result<T, Failure>> + Send + 'static,
+        done: impl FnOnce(Result<T, Failure>) + Send + 'static,
+    ) {
+        match self.tasks() {
+            Some(tasks) => then(tasks, task, done),
+            None => done(Err(Failure::forked())),
+        }
+    }
+
+    /// Where tasks run, for one that has these threads with it.
+    pub(crate) fn tasks(&self) -> Option<&Handle> {
+        self.runtime().map(Runtime::handle)
+    }
+
     /// Ends them, for a drop. Answers whether what they were used with may be dropped: not in a forked child, where a
     /// thread of the parent's may have stopped in the middle of it.
     pub(crate) fn end(&mut self) -> bool {
@@ -77,6 +95,41 @@ impl Threads {
 impl Drop for Threads {
     fn drop(&mut self) {
         self.end();
+    }
+}
+
+/// Has a task run there, and tells what it brings: once, also when it panics, or ends with its threads.
+pub(crate) fn then<T: Send + 'static>(
+    tasks: &Handle,
+    task: impl Future<Output = Result<T, Failure>> + Send + 'static,
+    done: impl FnOnce(Result<T, Failure>) + Send + 'static,
+) {
+    let done = Done(Some(Box::new(done)));
+    let task = tasks.spawn(task);
+    tasks.spawn(async move {
+        let ended = |error: JoinError| Err(if error.is_panic() { Failure::panicked() } else { Failure::dropped() });
+        done.tell(task.await.unwrap_or_else(ended));
+    });
+}
+
+type Tell<T> = Box<dyn FnOnce(Result<T, Failure>) + Send>;
+
+/// Somebody who waits for an answer, and gets one when this is dropped, too.
+struct Done<T>(Option<Tell<T>>);
+
+impl<T> Done<T> {
+    fn tell(mut self, answer: Result<T, Failure>) {
+        if let Some(done) = self.0.take() {
+            done(answer);
+        }
+    }
+}
+
+impl<T> Drop for Done<T> {
+    fn drop(&mut self) {
+        if let Some(done) = self.0.take() {
+            done(Err(Failure::dropped()));
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 //! [`Host`] is what a program opens, from [`HostOptions`] that are read from JSON and have the names of the server's
 //! configuration keys. It has a runtime of its own, so that a thread of any language can ask, and wait. A binding adds
 //! what its language wants: how a wait is interrupted, how a result comes back, how an error is raised. [`Stores`] are
-//! for one that hands out ids itself. [`Failure`] is every error.
+//! for one that hands out ids itself, and [`warnings`] what they warn of. [`Failure`] is every error.
 //!
 //! ```
 //! use unalike_bindings::{Failure, Host, HostOptions, SequenceOptionsText};
@@ -26,6 +26,7 @@ mod host;
 mod options;
 mod stores;
 mod threads;
+pub mod warnings;
 
 pub use failure::Failure;
 pub use host::Host;

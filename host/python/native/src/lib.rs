@@ -3,7 +3,6 @@
 //! Each call waits without the interpreter, and answers with plain values, of which the package makes its own. A store
 //! that grants nothing raises `unalike.StoreError`.
 
-mod keeper;
 mod own;
 
 use std::sync::Arc;
@@ -295,7 +294,9 @@ fn lease_parts(Lease { worker, grant_id: GrantId(grant_id), not_before_ms, valid
 /// What the stores warned of since the last call: which part, at which of Python's levels, and in which words.
 #[pyfunction]
 fn warnings() -> Vec<(String, u8, String)> {
-    keeper::taken()
+    let level = |is_error| if is_error { 40 } else { 30 };
+    let taken = unalike_bindings::warnings::taken().into_iter();
+    taken.map(|warning| (warning.part, level(warning.is_error), warning.message)).collect()
 }
 
 /// Waits until no question to a store of the program's own is being started: before the interpreter ends.
@@ -315,7 +316,7 @@ mod _native {
 
     #[pymodule_init]
     fn init(_module: &Bound<'_, PyModule>) -> PyResult<()> {
-        super::keeper::keep();
+        unalike_bindings::warnings::keep();
         // Before anybody forks.
         unalike_bindings::Stores::prepare();
         Ok(())

@@ -3,6 +3,7 @@
 //!
 //! `tests/run` installs what they are built with. Each is built once per run, with the components of this build inside.
 
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -59,7 +60,7 @@ impl Servers {
             ("UNALIKE_BIN", shown(server::binary()?)),
             ("UNALIKE_COMPONENT_WASM", shown(&core)),
             ("UNALIKE_FORMATS_WASM", shown(&formats)),
-            ("UNALIKE_NATIVE", shown(&native()?)),
+            ("UNALIKE_NATIVE", shown(&library("libunalike_python.so")?)),
         ])
     }
 }
@@ -100,7 +101,10 @@ fn build_node() -> Result<PathBuf> {
     let [core, formats] = components()?;
     let mut build = Command::new("npm");
     build.args(["run", "build"]).current_dir(&package);
-    run(build.env("UNALIKE_COMPONENT_WASM", core).env("UNALIKE_FORMATS_WASM", formats))?;
+    build.env("UNALIKE_COMPONENT_WASM", core).env("UNALIKE_FORMATS_WASM", formats);
+    run(build.env_remove("UNALIKE_NODE_NATIVE"))?;
+    // A link: no package that the tests make takes it along, which would have all of its 150 MB compressed.
+    symlink(library("libunalike_node.so")?, package.join("dist/unalike.node"))?;
     Ok(package)
 }
 
@@ -125,13 +129,13 @@ fn build_python() -> Result<PathBuf> {
     build.args(["-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--force-reinstall"]);
     build.arg(repository().join("host/python"));
     build.env("UNALIKE_COMPONENT_WASM", core).env("UNALIKE_FORMATS_WASM", formats);
-    run(build.env("UNALIKE_NATIVE", native()?))?;
+    run(build.env("UNALIKE_NATIVE", library("libunalike_python.so")?))?;
     Ok(python)
 }
 
-/// The library of the Python package, which `tests/run` builds beside the command.
-fn native() -> Result<PathBuf> {
-    let library = server::binary()?.with_file_name("libunalike_python.so");
+/// The library of a package, which `tests/run` builds beside the command.
+fn library(name: &str) -> Result<PathBuf> {
+    let library = server::binary()?.with_file_name(name);
     ensure!(library.exists(), "{} is missing: {INSTALL}", library.display());
     Ok(library)
 }

@@ -1,7 +1,8 @@
 // Builds the package into dist: transpiles the components, compiles the sources, and copies what adapters share.
 //
 // The components are the files that UNALIKE_COMPONENT_WASM and UNALIKE_FORMATS_WASM name; without these, cargo builds
-// them.
+// them. The library of unalike/stores is the file that UNALIKE_NODE_NATIVE names; without it, there is none until
+// native.mjs puts one there.
 
 import { execFileSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
@@ -10,6 +11,8 @@ import { createRequire } from 'node:module';
 import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+
+import { putNative } from './native.mjs';
 
 const here = join(dirname(fileURLToPath(import.meta.url)), '..');
 const repository = join(here, '../..');
@@ -126,6 +129,9 @@ for (const { from, to, endings } of SHARED) {
   for (const file of files.filter((name) => endings.some((ending) => name.endsWith(ending)))) {
     await cp(join(source, file), join(dist, to, file));
   }
+}
+if (process.env.UNALIKE_NODE_NATIVE) {
+  await putNative(process.env.UNALIKE_NODE_NATIVE);
 }
 for (const licence of ['LICENSE-APACHE', 'LICENSE-MIT']) {
   await cp(join(repository, licence), join(here, licence));

@@ -262,12 +262,18 @@ export type StoreErrorKind =
   | 'ceiling-reached'
   /** The store may have forgotten leases that still run, so it grants none until the last of them has ended. */
   | 'quarantined'
+  /** The ids have the time of the store's own clock, which stands before that of the last one. */
+  | 'clock-behind'
+  /** The ids have the time of the store's own clock, and no timestamp of their layout is left. */
+  | 'timestamps-ended'
   /** The namespace is bound to another layout. */
   | 'layout-mismatch'
   /** The tag, or the snowflake, is bound to another format, and two ids could look the same. */
   | 'format-bound'
   /** The leases of the namespace are kept in another place, of which the store has a record. */
   | 'leases-elsewhere'
+  /** The store's place among stripes is not the one that a change of it expected. */
+  | 'place-changed'
   /** The store's data is damaged or is not unalike's. */
   | 'corrupt';
 
@@ -311,13 +317,17 @@ export class StoreError extends Error {
     switch (this.kind) {
       case 'ceiling-reached':
       case 'quarantined':
+      case 'clock-behind':
         return 'unavailable';
+      case 'timestamps-ended':
+        return 'exhausted';
       case 'tag-exists':
       case 'tag-invalid':
       case 'tag-limit':
       case 'layout-mismatch':
       case 'format-bound':
       case 'leases-elsewhere':
+      case 'place-changed':
       case 'corrupt':
         return 'refused';
       default:

@@ -31,6 +31,7 @@ const PROGRAM = `
 import { Batch, Formats, Ids, IdsError, MemoryStore, PRESETS, StoreError } from 'unalike';
 import type { Formatted, Layout, Sequence, SegmentStore, TailRelease } from 'unalike';
 import { RemoteStore } from 'unalike/remote';
+import { Store, type StoreOptions } from 'unalike/stores';
 
 class Ours implements SegmentStore {
   private readonly inner = new MemoryStore();
@@ -73,7 +74,11 @@ const store: SegmentStore = new Ours();
   const wrong: number = id;
   const remote: Promise<RemoteStore> = RemoteStore.open('http://127.0.0.1:1');
   const refused = await remote.catch((error: unknown) => error instanceof StoreError && error.kind);
-  console.log(\`\${id} \${maybe} \${[...batch]} \${seen} \${layout.sequenceBits} \${refused} \${typeof wrong} \${texts.length}\`);
+  const options: StoreOptions = { createTags: false, tagsMax: 5n };
+  const opening: Promise<SegmentStore & Pick<Store, 'createTag' | 'acquire'>> = Store.open('', options);
+  const empty = await opening.catch((error: unknown) => error instanceof StoreError && error.kind);
+  const said = \`\${refused} \${typeof wrong} \${texts.length} \${empty}\`;
+  console.log(\`\${id} \${maybe} \${[...batch]} \${seen} \${layout.sequenceBits} \${said}\`);
 }
 `;
 
@@ -130,7 +135,7 @@ test('an empty project compiles and runs a program with it', async (t) => {
   await writeFile(join(project, 'tsconfig.json'), JSON.stringify({ compilerOptions: options, files: ['program.ts'] }));
   await run(process.execPath, [tsc, '-p', project]).catch((error) => assert.fail(error.stdout));
   const { stdout } = await run(process.execPath, ['program.js'], { cwd: project });
-  assert.equal(stdout, '1 2 3,4,5 6,7 12 unavailable bigint 3\n');
+  assert.equal(stdout, '1 2 3,4,5 6,7 12 unavailable bigint 3 refused\n');
 });
 
 test('the examples run', async (t) => {

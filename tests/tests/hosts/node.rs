@@ -7,7 +7,7 @@ use anyhow::{Result, ensure};
 use unalike_tests::hosts::{Servers, node, python, run, test_files};
 
 /// What of the suite needs no more than a database.
-const RULES_AND_ONE_SERVER: &[&str] = &["vectors", "formats", "lease-rules", "mysql"];
+const RULES_AND_ONE_SERVER: &[&str] = &["vectors", "formats", "lease-rules", "mysql", "stores"];
 
 #[test]
 fn the_rules_and_one_server_of_the_npm_package_pass() -> Result<()> {

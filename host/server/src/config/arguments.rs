@@ -439,7 +439,8 @@ fn error_of(line: &[OsString], command: &mut clap::Command, kind: ErrorKind, tex
 /// builds of the component and of the packages.
 fn is_anothers(variable: &str) -> bool {
     let of_service = ["UNALIKE_PORT", "UNALIKE_SERVICE_"].iter().any(|begin| variable.starts_with(begin));
-    of_service || matches!(variable, "UNALIKE_COMPONENT_WASM" | "UNALIKE_FORMATS_WASM" | "UNALIKE_NATIVE")
+    let of_builds = ["UNALIKE_COMPONENT_WASM", "UNALIKE_FORMATS_WASM", "UNALIKE_NATIVE", "UNALIKE_NODE_NATIVE"];
+    of_service || of_builds.contains(&variable)
 }
 
 /// One sentence for each variable of the environment that begins like ours and that nothing reads.

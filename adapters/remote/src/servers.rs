@@ -192,7 +192,7 @@ impl Servers {
     /// `store_in` finds in an answer which store it is from: `None` where the answer does not say.
     ///
     /// # Errors
-    /// What the last server that was asked brings.
+    /// What the last server that was asked brings; where some may succeed later, the last of these.
     pub(crate) async fn ask<T: DeserializeOwned>(
         &self,
         request: &Request<'_>,

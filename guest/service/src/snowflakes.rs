@@ -16,7 +16,7 @@ use crate::failures::REQUEST_TIMEOUT_MS;
 use crate::life::Use;
 use crate::one_thread::OneThread;
 use crate::problem::Problem;
-use crate::tags::{now_ms, told, worth_asking_for};
+use crate::tags::{check_time, now_ms, told, worth_asking_for};
 use crate::turn::Turn;
 
 /// How long after they came ids are handed out. It bounds how old their timestamps are; nothing else depends on it.
@@ -54,9 +54,7 @@ pub(crate) async fn take(name: &str, count: u32) -> Result<Vec<u64>, Problem> {
         // Of the one before.
         waiting.take(&mut ids);
         while waiting.left > 0 {
-            if now_ms() >= deadline_ms {
-                return Err(Problem::timeout(REQUEST_TIMEOUT_MS));
-            }
+            check_time(deadline_ms)?;
             let left = u64::from(waiting.left);
             let wanted = worth_asking_for(snowflake.used.get()).min(AHEAD_MAX).max(left).min(COUNT_MAX);
             let wanted = if snowflake.is_scarce.get() { left.min(COUNT_MAX) } else { wanted };

@@ -137,9 +137,7 @@ impl Tag {
             return Ok(generator);
         }
         // Those before it may have waited for servers that do not answer, one after the other.
-        if now_ms() >= deadline_ms {
-            return Err(Problem::timeout(REQUEST_TIMEOUT_MS));
-        }
+        check_time(deadline_ms)?;
         let opened = match grants::open(self.name.clone()).await {
             Ok(Mode::Buffered) => Sequence::open(&self.name, options()).map(Generator::Buffered),
             Ok(Mode::Ordered) => Ordered::open(&self.name, 0, unalike_core::ID_MAX).map(Generator::Ordered),
@@ -242,7 +240,7 @@ impl Waiting<'_> {
         let mut runs = Vec::new();
         while self.left > 0 {
             // A round that nobody claims costs the next request one more.
-            self.check_time()?;
+            check_time(self.deadline_ms)?;
             let round = match ordered.begin(now_ms(), self.left) {
                 Ok(round) => round,
                 // Of a request that was dropped.
@@ -266,13 +264,9 @@ impl Waiting<'_> {
         Ok(runs)
     }
 
-    fn check_time(&self) -> Result<(), Problem> {
-        if now_ms() >= self.deadline_ms { Err(Problem::timeout(REQUEST_TIMEOUT_MS)) } else { Ok(()) }
-    }
-
     async fn drive(&mut self, count: u64) -> Result<(), Problem> {
         self.drives += 1;
-        self.check_time()?;
+        check_time(self.deadline_ms)?;
         if self.drives > DRIVES_MAX {
             return Err(Problem::new("internal", "the storage answers without an answer"));
         }
@@ -286,6 +280,11 @@ impl Drop for Waiting<'_> {
         let left = u64::from(mem::take(&mut self.left));
         self.change(|used| used.awaited = used.awaited.saturating_sub(left));
     }
+}
+
+/// Whether a request may still begin something.
+pub(crate) fn check_time(deadline_ms: u64) -> Result<(), Problem> {
+    if now_ms() >= deadline_ms { Err(Problem::timeout(REQUEST_TIMEOUT_MS)) } else { Ok(()) }
 }
 
 /// Unix time. Before 1970 it stands still.

@@ -37,6 +37,22 @@ pub struct Failure {
 }
 
 impl Failure {
+    /// What this is called for a language whose own store answers it: the kinds of [`StoreError`] alone.
+    ///
+    /// ```
+    /// use unalike_bindings::HostOptions;
+    /// let failure = HostOptions::read("{}").and_then(|options| unalike_bindings::Stores::open(&options)).unwrap_err();
+    /// assert_eq!((failure.kind, failure.as_store_kind()), ("options", "refused"));
+    /// ```
+    #[must_use]
+    pub fn as_store_kind(&self) -> &'static str {
+        self.store_kind.unwrap_or(match self.kind {
+            "panic" => "outcome-unknown",
+            "executor" => "unavailable",
+            _ => "refused",
+        })
+    }
+
     /// What was given cannot be used.
     pub(crate) fn options(what: impl Into<String>) -> Self {
         Self::of("options", what)

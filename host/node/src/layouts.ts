@@ -5,7 +5,7 @@
  */
 
 import { IdsError } from './errors.js';
-import { U32_MAX, U64_MAX } from './numbers.js';
+import { isU64, U32_MAX, U64_MAX } from './numbers.js';
 import { ANY, checkedOptions, NUMBER, OBJECT, type Kinds } from './options.js';
 import { said } from './said.js';
 import type { Layout } from './store.js';
@@ -236,8 +236,4 @@ export function faultOfLayout(layout: Layout): string | null {
 
 function isInteger(number: unknown, max: number): boolean {
   return Number.isInteger(number) && Number(number) >= 0 && Number(number) <= max;
-}
-
-function isU64(number: unknown): boolean {
-  return typeof number === 'bigint' && number >= 0n && number <= U64_MAX;
 }

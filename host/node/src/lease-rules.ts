@@ -449,6 +449,11 @@ export function quarantined(namespace: string, untilMs: bigint): StoreError {
   return new StoreError('quarantined', `${what}: ${until}`);
 }
 
+/** Whether a lease can have this worker and this grant id. */
+export function isLeaseName(worker: number, grantId: bigint): boolean {
+  return isInteger(worker, 0xffff_ffff) && isIn(grantId, 0n, (1n << 128n) - 1n);
+}
+
 /** No lease with this worker and grant id is running. */
 export function leaseLost(namespace: string, worker: number): StoreError {
   const what = `worker ${worker} of ${JSON.stringify(namespace)} is no longer leased to this holder`;

@@ -14,6 +14,7 @@ import {
   chooseWorker,
   ClockSteps,
   IN_REDIS,
+  isLeaseName,
   leaseLost,
   leasesElsewhere,
   NamespaceBinding,
@@ -150,7 +151,7 @@ export class MysqlLeases {
     const asked = performance.now();
     const { namespace, worker, grantId } = request;
     const lost = (): StoreError => leaseLost(namespace, worker);
-    if (!isWorker(worker) || !isGrantId(grantId)) {
+    if (!isLeaseName(worker, grantId)) {
       throw lost();
     }
     await this.#open();
@@ -192,7 +193,7 @@ export class MysqlLeases {
   }
 
   async release(namespace: string, worker: number, grantId: bigint, endMs: bigint): Promise<boolean> {
-    if (!isWorker(worker) || !isGrantId(grantId) || endMs < 0n || endMs > U64_MAX) {
+    if (!isLeaseName(worker, grantId) || endMs < 0n || endMs > U64_MAX) {
       return false;
     }
     await this.#open();
@@ -473,12 +474,4 @@ function orRefusal<T>(rule: () => T): T | StoreError {
 
 function grantIdBytes(grantId: bigint): Buffer {
   return Buffer.from(grantId.toString(16).padStart(32, '0'), 'hex');
-}
-
-function isWorker(worker: number): boolean {
-  return Number.isInteger(worker) && worker >= 0 && worker <= 0xffff_ffff;
-}
-
-function isGrantId(grantId: bigint): boolean {
-  return typeof grantId === 'bigint' && grantId >= 0n && grantId < 1n << 128n;
 }

@@ -13,6 +13,11 @@ export const U32_MAX = 0xffff_ffff;
 /** The greatest number of 64 bits. */
 export const U64_MAX = (1n << 64n) - 1n;
 
+/** Whether this is a bigint of 64 bits, without a sign. */
+export function isU64(number: unknown): number is bigint {
+  return typeof number === 'bigint' && number >= 0n && number <= U64_MAX;
+}
+
 function refused(argument: string, value: unknown, min: bigint | number, max: bigint | number): IdsError {
   // A number that is whole, and perhaps another one than was written.
   const isInexact = typeof value === 'number' && Number.isInteger(value) && !Number.isSafeInteger(value);

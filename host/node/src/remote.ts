@@ -202,7 +202,7 @@ class Servers {
    * has granted nothing. `storeIn` finds in an answer which store it is from, and checks it: `undefined` where it does
    * not say.
    *
-   * @throws {StoreError} What the last server that was asked brings.
+   * @throws {StoreError} What the last server that was asked brings; where some may succeed later, the last of these.
    */
   async ask<Value>(
     request: Request,

@@ -12,6 +12,7 @@ import {
   choose,
   chooseWorker,
   faultOfLayout,
+  isLeaseName,
   leaseLost,
   leasesElsewhere,
   NamespaceBinding,
@@ -329,7 +330,7 @@ export class Statements {
     const { namespace, worker, grantId } = request;
     const storeMs = this.#checkClock(request.nowMs);
     const binding = this.#file.reading('reading a namespace', (rows) => this.#binding(rows, namespace));
-    if (binding === null || !isName(worker, grantId)) {
+    if (binding === null || !isLeaseName(worker, grantId)) {
       throw leaseLost(namespace, worker);
     }
     binding.checkLayout(namespace, request.layout);
@@ -343,7 +344,7 @@ export class Statements {
   }
 
   releaseLease(namespace: string, worker: number, grantId: bigint, endMs: bigint): boolean {
-    if (!isName(worker, grantId) || !isIn(endMs, 0n, U64_MAX)) {
+    if (!isLeaseName(worker, grantId) || !isIn(endMs, 0n, U64_MAX)) {
       return false;
     }
     for (let tries = 0; tries < RACES_MAX; tries += 1) {
@@ -635,11 +636,6 @@ function signedMs(ms: bigint): bigint {
 function bytesOf(grantId: bigint): Uint8Array {
   const digits = grantId.toString(16).padStart(32, '0');
   return Uint8Array.from({ length: 16 }, (_, at) => Number.parseInt(digits.slice(2 * at, 2 * at + 2), 16));
-}
-
-/** Whether a lease can have this name. */
-function isName(worker: number, grantId: bigint): boolean {
-  return Number.isSafeInteger(worker) && worker >= 0 && isIn(grantId, 0n, (1n << 128n) - 1n);
 }
 
 function isIn(value: bigint, least: bigint, greatest: bigint): boolean {

@@ -10,7 +10,7 @@ import { fileURLToPath } from 'node:url';
 
 import { checkAddress } from './address.js';
 import { asStoreError, because } from './errors.js';
-import { leaseLost, validateAcquire, validateExtend, validateName } from './lease-rules.js';
+import { isLeaseName, leaseLost, validateAcquire, validateExtend, validateName } from './lease-rules.js';
 import {
   completeOptions,
   formatName,
@@ -20,7 +20,7 @@ import {
   validateTag,
   whole,
 } from './names.js';
-import { U32_MAX, U64_MAX } from './numbers.js';
+import { isU64 } from './numbers.js';
 import { checkedOptions, FLAG, NUMBER, SECRET, wholeFrom, type Kinds } from './options.js';
 import {
   checkOpened,
@@ -75,8 +75,6 @@ const OPTIONS: Kinds<StoreOptions> = {
   leaseHorizonMaxMs: wholeFrom(1, 366 * 24 * 60 * 60 * 1000),
   leaseSkewMaxMs: wholeFrom(0, 60 * 60 * 1000),
 };
-
-const U128_MAX = (1n << 128n) - 1n;
 
 /** Why nothing was brought, or what was: the other one is `null`. */
 type Brought<Value> = readonly [failed: { kind: StoreErrorKind; message: string } | null, value: Value | null];
@@ -251,7 +249,7 @@ export class Store implements SegmentStore, LeaseStore {
   async extend(request: LeaseExtend): Promise<Lease> {
     validateExtend(request);
     const { namespace, grantId, nowMs, horizonMs } = request;
-    if (!isWorker(request.worker) || !isIn(grantId, U128_MAX)) {
+    if (!isLeaseName(request.worker, grantId)) {
       throw leaseLost(namespace, request.worker);
     }
     const [layout, worker] = [layoutParts(request.layout), BigInt(request.worker)];
@@ -280,7 +278,7 @@ export class Store implements SegmentStore, LeaseStore {
 
   async #releaseTail(tag: string, { start, version }: TailRelease): Promise<boolean> {
     validateTag(tag);
-    if (!isIn(start, U64_MAX) || start === 0n || !isIn(version, U64_MAX)) {
+    if (!isU64(start) || start === 0n || !isU64(version)) {
       return false;
     }
     return await this.#ask((stores) => stores.release(tag, start, version));
@@ -288,7 +286,7 @@ export class Store implements SegmentStore, LeaseStore {
 
   async #releaseLease(namespace: string, worker: number, grantId: bigint, endMs: bigint): Promise<boolean> {
     validateName('namespace', namespace);
-    if (!isWorker(worker) || !isIn(grantId, U128_MAX) || !isIn(endMs, U64_MAX)) {
+    if (!isLeaseName(worker, grantId) || !isU64(endMs)) {
       return false;
     }
     return await this.#ask((stores) => stores.releaseLease(namespace, BigInt(worker), grantId, endMs));
@@ -433,12 +431,4 @@ function layoutParts(layout: Layout): LayoutParts {
     epochMs: layout.epochMs,
     tickMs: BigInt(layout.tickMs),
   };
-}
-
-function isWorker(worker: number): boolean {
-  return Number.isInteger(worker) && 0 <= worker && worker <= U32_MAX;
-}
-
-function isIn(number: bigint, greatest: bigint): boolean {
-  return typeof number === 'bigint' && 0n <= number && number <= greatest;
 }

@@ -253,10 +253,8 @@ fn promise<'env, T: ToNapiValue + Send + 'static>(
 /// Reads the options. A file has one SQLite in a process, and Node may have others: two do not see each other's locks.
 fn usable(options: &str) -> Result<HostOptions, Failure> {
     let options = HostOptions::read(options)?;
-    let mut urls = options.store.iter().chain(&options.backing).chain(&options.leases);
-    if let Some(url) = urls.find(|url| url.scheme() == Some("sqlite")) {
-        return Err(unfit(format!("{url} is a file of SQLite, which SqliteStore of unalike/sqlite opens")));
+    match options.sqlite_url() {
+        Some(url) => Err(unfit(format!("{url} is a file of SQLite, which SqliteStore of unalike/sqlite opens"))),
+        None => Ok(options),
     }
-    drop(urls);
-    Ok(options)
 }

@@ -21,12 +21,7 @@ pub(crate) struct Failed {
 
 impl From<Failure> for Failed {
     fn from(failure: Failure) -> Self {
-        let kind = failure.store_kind.unwrap_or(match failure.kind {
-            "panic" => "outcome-unknown",
-            "executor" => "unavailable",
-            _ => "refused",
-        });
-        Self { kind: kind.to_owned(), message: failure.message }
+        Self { kind: failure.as_store_kind().to_owned(), message: failure.message }
     }
 }
 

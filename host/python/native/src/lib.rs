@@ -222,13 +222,8 @@ impl Stores {
 /// `unalike.StoreError`.
 fn raised(py: Python<'_>, failure: &Failure) -> PyErr {
     static STORE_ERROR: PyOnceLock<Py<PyType>> = PyOnceLock::new();
-    let kind = failure.store_kind.unwrap_or(match failure.kind {
-        "panic" => "outcome-unknown",
-        "executor" => "unavailable",
-        _ => "refused",
-    });
-    let made =
-        STORE_ERROR.import(py, "unalike.store", "StoreError").and_then(|class| class.call1((kind, &failure.message)));
+    let said = (failure.as_store_kind(), &failure.message);
+    let made = STORE_ERROR.import(py, "unalike.store", "StoreError").and_then(|class| class.call1(said));
     made.map_or_else(|error| error, PyErr::from_value)
 }
 
@@ -276,8 +271,7 @@ fn layout_of(parts: LayoutParts) -> Result<Layout, Failure> {
 
 /// A file has one SQLite in a process, and Python has its own: two do not see each other's locks.
 fn refuse_sqlite(options: &HostOptions) -> Result<(), Failure> {
-    let mut urls = options.store.iter().chain(&options.backing).chain(&options.leases);
-    match urls.find(|url| url.scheme() == Some("sqlite")) {
+    match options.sqlite_url() {
         Some(url) => Err(unfit(format!("{url} is a file of SQLite, which unalike.sqlite.SqliteStore opens"))),
         None => Ok(()),
     }

@@ -1,12 +1,14 @@
-//! The service for edge runtimes beside the plain server: what a component in the place of the routes costs, what a
-//! store behind HTTP costs, and what an instance costs, by itself and where it serves a single request.
+//! The service for edge runtimes beside the plain server and in wasmtime's own: what a component in the place of the
+//! routes costs, what a store behind HTTP costs, and what an instance costs, by itself and where it serves a single
+//! request.
 //!
 //! Expected: a request of WASI 0.3 is a task in an instance that is there already, some tens of microseconds beside the
 //! server's own ten; 128 of them share the grant that the instance fetched. An instance is started and dropped in some
 //! 50 us, and its first request finds none of its memory there: an instance for each request costs a few hundred, and
-//! with numbers from a server a request to it besides.
+//! with numbers from a server a request to it besides. `wasmtime serve` links the same crates, and should do as much.
 //!
 //! ```text
+//! python3 -m venv target/wasmtime && target/wasmtime/bin/pip install -r tests/wasmtime/requirements.txt
 //! cargo bench -p unalike-benches --bench edge
 //! ```
 
@@ -21,6 +23,7 @@ use unalike::wasi::ServiceBuilder;
 use unalike_benches::{Bench, Plan, Row, load};
 use unalike_memory::MemoryStore;
 use unalike_tests::server::Server;
+use unalike_tests::wasmtime::WasmtimeServe;
 
 /// As many as the tests have.
 const CONNECTIONS: &str = "8";
@@ -31,8 +34,22 @@ const STARTS: u32 = 100;
 /// A server under one name, and what it answered in each window.
 struct Case {
     name: &'static str,
-    server: Server,
+    host: Host,
     reports: Vec<Value>,
+}
+
+enum Host {
+    Ours(Server),
+    Wasmtime(WasmtimeServe),
+}
+
+impl Host {
+    fn url(&self) -> &str {
+        match self {
+            Self::Ours(server) => server.url(),
+            Self::Wasmtime(serve) => serve.url(),
+        }
+    }
 }
 
 fn main() -> Result<()> {
@@ -48,13 +65,19 @@ fn main() -> Result<()> {
             &plain,
             &["--component-requests", "1"],
         )?,
+        wasmtime("wasmtime serve, numbers of a server", &plain, &[])?,
+        wasmtime(
+            "wasmtime serve, numbers of a server, an instance a request",
+            &plain,
+            &["--max-instance-reuse-count", "1"],
+        )?,
     ];
-    cases.insert(0, Case { name: "plain server", server: plain, reports: Vec::new() });
+    cases.insert(0, Case { name: "plain server", host: Host::Ours(plain), reports: Vec::new() });
 
     let duration = if plan.kept == 1 { "30ms" } else { "800ms" };
     for _ in 0..plan.kept.div_ceil(3) {
         for case in &mut cases {
-            case.reports.push(load(case.server.url(), &["--duration", duration, "--connections", CONNECTIONS])?);
+            case.reports.push(load(case.host.url(), &["--duration", duration, "--connections", CONNECTIONS])?);
         }
     }
 
@@ -115,7 +138,12 @@ fn component(name: &'static str, bytes: &[u8], flags: &[&str]) -> Result<Case> {
     let mut arguments = vec!["--log", "warn", "--component", path.to_str().context("a path")?];
     arguments.extend(flags);
     let arguments: Vec<_> = arguments.into_iter().map(str::to_owned).collect();
-    Ok(Case { name, server: Server::start_in(directory, arguments)?, reports: Vec::new() })
+    Ok(Case { name, host: Host::Ours(Server::start_in(directory, arguments)?), reports: Vec::new() })
+}
+
+fn wasmtime(name: &'static str, numbers: &Server, flags: &[&str]) -> Result<Case> {
+    let serve = WasmtimeServe::start_before(unalike_artifact::SERVICE_REMOTE, numbers.url(), flags)?;
+    Ok(Case { name, host: Host::Wasmtime(serve), reports: Vec::new() })
 }
 
 fn remote(name: &'static str, bytes: &[u8], numbers: &Server, flags: &[&str]) -> Result<Case> {

@@ -37,6 +37,7 @@ pub mod sqlite;
 pub mod sub_keys;
 pub mod sweep;
 pub mod users;
+pub mod wasmtime;
 pub mod zookeeper;
 
 /// How long a test waits for what must happen, on a busy machine too. What has not happened by then never will.

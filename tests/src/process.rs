@@ -95,7 +95,7 @@ pub fn python_program(environment: &str, path: &str, install: &str) -> anyhow::R
     bail!("{path} is not in {}: {install}", libraries.display())
 }
 
-/// A wheel has no rights in it; the package's own script gives them when it is first run.
+/// pip makes nothing executable that a wheel does not call a regular file, and some wheels say nothing of that.
 fn make_executable(program: &Path) -> anyhow::Result<()> {
     let mut permissions = std::fs::metadata(program)?.permissions();
     if permissions.mode() & 0o111 == 0 {

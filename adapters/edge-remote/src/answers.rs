@@ -124,6 +124,9 @@ pub(crate) fn problem(status: u16, body: &[u8]) -> Option<Failure> {
         "store-refused" | "leases-missing" | "layout-mismatch" | "workers-exhausted" => {
             Failure::refused("the servers refuse; their log has more")
         }
+        "route-unknown" => Failure::refused(
+            "what answers at UNALIKE_SERVERS grants no numbers: name unalike servers, and no hosts of this component",
+        ),
         _ if (400..500).contains(&status) => Failure::refused("the servers refuse what this host asks for"),
         _ => return None,
     })

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use core::cell::{Cell, RefCell};
 
 use crate::address::Address;
-use crate::answers::{Failure, store_of};
+use crate::answers::{Failure, digits_of_store, store_of};
 use crate::bindings::wasi::cli::environment::get_environment;
 use crate::bindings::wasi::clocks::monotonic_clock;
 use crate::client::send;
@@ -52,6 +52,9 @@ impl Servers {
             let address =
                 address.ok_or("UNALIKE_SERVERS is not set: it is the address of the servers that grant numbers");
             let address = Address::read(&address?)?;
+            if token.as_deref().is_some_and(|token: &str| !token.bytes().all(|byte| byte.is_ascii_graphic())) {
+                return Err("UNALIKE_TOKEN has a character that no token has, such as a line's end: remove it");
+            }
             let states = RefCell::new(alloc::vec![State::default(); address.hosts.len()]);
             let store = Cell::new(address.store.map(Some));
             Ok(Rc::new(Self { address, token, states, store }))
@@ -139,8 +142,7 @@ impl Servers {
             if self.address.store.is_none() {
                 self.note(place, |state| state.is_refused = true);
             }
-            let refused = "a server has another store than was expected, and nothing that it grants is used";
-            return Err(Failure { is_servers: true, ..Failure::refused(refused) });
+            return Err(Failure { is_servers: true, ..Failure::refused(&another_store(store, expected)) });
         }
         Ok(())
     }
@@ -160,4 +162,15 @@ impl Servers {
         order.extend(avoided);
         order.into_iter().map(|(place, _)| place).collect()
     }
+}
+
+/// What is wrong with a server, by the names that servers answer at `GET /v1/store`.
+fn another_store(store: Option<u128>, expected: Option<u128>) -> String {
+    let name = |store: Option<u128>| store.map_or_else(|| String::from("without a name"), digits_of_store);
+    let mut words = String::from("a server has the store ");
+    words.push_str(&name(store));
+    words.push_str(", and not ");
+    words.push_str(&name(expected));
+    words.push_str(" as was expected: nothing that it grants is used");
+    words
 }

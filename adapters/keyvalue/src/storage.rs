@@ -227,7 +227,8 @@ impl grants::Guest for Component {
 
     /// There are none: nobody here has a worker.
     async fn snowflakes(_name: String, _count: u32) -> Result<Vec<u64>, grants::Failure> {
-        Err(told(&Failure::refused("a key-value store leases no worker, so there are no snowflakes")))
+        let refused = Failure::refused("a key-value store leases no worker, so there are no snowflakes");
+        Err(grants::Failure { problem: "snowflake-unknown".to_string(), ..told(&refused) })
     }
 
     async fn check() -> Result<(), grants::Failure> {

@@ -53,9 +53,13 @@ pub(crate) fn take(edge: &Server, tag: &str, total: u64, count: u64, taken: &Ato
 }
 
 pub(crate) fn take_at(edge: &Server, path: &str, total: u64, count: u64, taken: &AtomicU64) -> anyhow::Result<Taken> {
+    take_from(edge.url(), path, total, count, taken)
+}
+
+pub(crate) fn take_from(url: &str, path: &str, total: u64, count: u64, taken: &AtomicU64) -> anyhow::Result<Taken> {
     let deadline = Instant::now() + Duration::from_secs(600);
     let work = || -> anyhow::Result<Taken> {
-        let client = edge.client();
+        let client = Client::new(url);
         let (mut ids, mut refused) = (Vec::new(), 0);
         while taken.load(Ordering::Relaxed) < total {
             ensure!(Instant::now() < deadline, "{refused} requests were refused, and {} served", ids.len());
@@ -113,6 +117,58 @@ pub(crate) fn lost(server: &Client, tag: &str, handed_out: usize) -> anyhow::Res
     Ok((granted - handed_out as f64) / granted * 100.0)
 }
 
+/// How often a server is killed while ids are taken.
+pub(crate) const KILLS: u64 = 10;
+
+/// A server that is killed while others take ids that it grants.
+pub(crate) struct KilledServer {
+    server: Server,
+    proxy: Proxy,
+}
+
+impl KilledServer {
+    pub(crate) fn start() -> anyhow::Result<Self> {
+        let server = Server::start()?;
+        let proxy = Proxy::start(port_of(&server)?)?;
+        Ok(Self { server, proxy })
+    }
+
+    pub(crate) fn server(&self) -> &Server {
+        &self.server
+    }
+
+    /// Where it answers after each kill.
+    pub(crate) fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.proxy.port())
+    }
+
+    /// Has clients take ids of a host until so many are taken, `count` at a time, while the server is killed.
+    pub(crate) fn take(mut self, host: &str, path: &str, total: u64, count: u64) -> anyhow::Result<(Taken, Server)> {
+        let taken = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            let killing = scope.spawn(|| -> anyhow::Result<Server> {
+                for kill in 1..=KILLS {
+                    while taken.load(Ordering::Relaxed) < total * kill / (KILLS + 1) {
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                    self.server.restart()?;
+                    self.proxy.lead_to(port_of(&self.server)?);
+                }
+                Ok(self.server)
+            });
+            let all = take_from(host, &format!("{path}?count={count}"), total, count, &taken);
+            // Whoever waits for clients that have given up goes on.
+            taken.store(total, Ordering::Relaxed);
+            let killed = killing.join().unwrap();
+            all.and_then(|all| Ok((all, killed?)))
+        })
+    }
+}
+
+fn port_of(server: &Server) -> anyhow::Result<u16> {
+    Ok(server.url().rsplit_once(':').context("a port")?.1.parse()?)
+}
+
 /// `UNALIKE_TEST_EDGE_IDS` says how many.
 pub(crate) fn ids_total() -> anyhow::Result<u64> {
     Ok(match std::env::var("UNALIKE_TEST_EDGE_IDS") {
@@ -141,28 +197,9 @@ fn at_a_steady_load_instances_lose_less_than_a_twentieth() -> anyhow::Result<()>
 
 #[test]
 fn no_id_comes_twice_while_the_server_is_killed_and_instances_are_recycled() -> anyhow::Result<()> {
-    const KILLS: u64 = 10;
-    let mut server = Server::start()?;
-    let port = |url: &str| url.rsplit_once(':').unwrap().1.parse::<u16>().unwrap();
-    let proxy = Proxy::start(port(server.url()))?;
-    let edge = edge(&format!("http://127.0.0.1:{}", proxy.port()), &[])?;
-    let (total, taken) = (ids_total()?, AtomicU64::new(0));
-    let all = std::thread::scope(|scope| {
-        let killing = scope.spawn(|| -> anyhow::Result<Server> {
-            for kill in 1..=KILLS {
-                while taken.load(Ordering::Relaxed) < total * kill / (KILLS + 1) {
-                    std::thread::sleep(Duration::from_millis(1));
-                }
-                server.restart()?;
-                proxy.lead_to(port(server.url()));
-            }
-            Ok(server)
-        });
-        let all = take(&edge, "order", total, 10, &taken);
-        let killed = killing.join().unwrap();
-        all.and_then(|all| Ok((all, killed?)))
-    });
-    let (all, server) = all?;
+    let killed = KilledServer::start()?;
+    let edge = edge(&killed.url(), &[])?;
+    let (all, server) = killed.take(edge.url(), "/v1/sequences/order/ids", ids_total()?, 10)?;
     assert_none_twice(&all.ids);
     let lost = lost(&server.client(), "order", all.ids.len())?;
     println!("{} ids, {KILLS} kills: {} requests refused, {lost:.2}% of the numbers lost", all.ids.len(), all.refused);
@@ -254,9 +291,13 @@ fn settings_of_a_component_that_are_wrong_are_logged() -> anyhow::Result<()> {
     let path = directory.path().join("tokens.toml");
     std::fs::write(&path, "[[tokens]]\nname = \"edge\"\ntoken = \"token-of-the-edge\"\nscope = \"lease\"\n")?;
     let server = Server::start_with(["--tokens", path.to_str().context("a path")?])?;
+    // Another host of a component, which an operator may take for a server.
+    let beside = host(unalike_artifact::SERVICE, &[])?;
     for component in [unalike_artifact::SERVICE_REMOTE, unalike_artifact::SERVICE_REMOTE_0_2] {
         for (servers, flags, words) in [
             (server.url(), &["--component-env", "UNALIKE_TOKEN=token-of-nobody"][..], "the servers know no such token"),
+            (server.url(), &["--component-env", "UNALIKE_TOKEN=token-of-the-edge\n"], "such as a line's end"),
+            (beside.url(), &["--component-env", "UNALIKE_TOKEN=token-of-the-edge"], "grants no numbers"),
             ("http://localhost?store=five", &[], "32 hexadecimal digits"),
         ] {
             let edge = edge_of(component, servers, flags)?;
@@ -424,7 +465,8 @@ fn snowflakes_are_the_servers_and_come_once() -> anyhow::Result<()> {
     assert_eq!(one.json()?["snowflake"], json!("default"));
     // A host that gives numbers of a store has no worker for an instance.
     let alone = host(unalike_artifact::SERVICE, &[])?;
-    assert_eq!(alone.get("/v1/snowflakes/default/ids")?.problem()?, "store-refused");
+    let answer = alone.get("/v1/snowflakes/default/ids")?;
+    assert_eq!((answer.status, answer.problem()?), (404, "snowflake-unknown".to_owned()));
     Ok(())
 }
 
@@ -470,10 +512,12 @@ pub(crate) fn assert_only_its_store_is_believed(component: &[u8], first_left: u6
         |servers: &str| -> anyhow::Result<String> { edge(servers)?.get("/v1/sequences/order/ids")?.problem() };
     assert_eq!(problem(&format!("http://{gone}"))?, "store-unavailable");
     assert_eq!(problem(&format!("http://{first},{second}"))?, "store-refused", "without the name of the store");
-    let named = format!("http://{first}?store={}", store(&other)?);
-    assert_eq!(problem(&named)?, "store-refused", "its store is another");
+    let (ours, others) = (store(&server)?, store(&other)?);
+    let answer = edge(&format!("http://{first}?store={others}"))?.get("/v1/sequences/order/ids")?;
+    assert_eq!(answer.problem()?, "store-refused", "its store is another");
+    assert!(answer.body.contains(&format!("has the store {ours}, and not {others}")), "{answer:?}");
     // The second has another store and is passed over; the first of all is gone.
-    let named = format!("http://{gone},{second},{first}?store={}", store(&server)?);
+    let named = format!("http://{gone},{second},{first}?store={ours}");
     let edge = edge(&named)?;
     assert_eq!(edge.client().ids("/v1/sequences/order/ids?count=3")?, [first_left, first_left + 1, first_left + 2]);
     Ok(())

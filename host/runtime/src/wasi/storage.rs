@@ -287,6 +287,7 @@ fn requests<T>(accessor: &Accessor<T, HasRequests>) -> Arc<Requests> {
 
 pub(super) fn no_snowflakes(name: &str) -> Failure {
     Failure {
+        problem: "snowflake-unknown".to_owned(),
         detail: format!("this host makes no ids of the snowflake {name:?}: ask an unalike server for them"),
         ..told(&StoreError::refused("no snowflakes"))
     }

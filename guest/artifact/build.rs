@@ -9,8 +9,8 @@
 //! 3. the copy packaged with this crate (`component/unalike.wasm`, `component/unalike-formats.wasm`, ..), as on
 //!    crates.io.
 //!
-//! Otherwise it ends with the command that helps. With the feature `precompiled` it also compiles the one that issues
-//! ids to machine code for the target of the program.
+//! Otherwise it ends with the command that helps. With the feature `precompiled` it also compiles the two to
+//! machine code for the target of the program.
 
 #![expect(clippy::expect_used, reason = "a build script that cannot go on ends the build")]
 
@@ -30,12 +30,17 @@ fn main() {
     #[cfg(feature = "service")]
     services(&here, &component);
     #[cfg(feature = "precompiled")]
-    println!("cargo:rustc-env=UNALIKE_COMPONENT_PRECOMPILED={}", precompile(&component).display());
+    for (variable, component, file_name) in [
+        ("UNALIKE_COMPONENT_PRECOMPILED", &component, "unalike.cwasm"),
+        ("UNALIKE_FORMATS_PRECOMPILED", &formats, "unalike-formats.cwasm"),
+    ] {
+        println!("cargo:rustc-env={variable}={}", precompile(component, file_name).display());
+    }
 }
 
-/// The component as machine code, for any processor of the target: no instruction beyond the architecture's baseline.
+/// A component as machine code, for any processor of the target: no instruction beyond the architecture's baseline.
 #[cfg(feature = "precompiled")]
-fn precompile(component: &Path) -> PathBuf {
+fn precompile(component: &Path, file_name: &str) -> PathBuf {
     let target = variable("TARGET");
     let mut config = wasmtime::Config::new();
     // As the host's own engine is set: wasmtime refuses code that was compiled under other settings.
@@ -48,7 +53,7 @@ fn precompile(component: &Path) -> PathBuf {
     let engine = wasmtime::Engine::new(&config).expect("these settings fit together");
     let bytes = fs::read(component).expect("the component can be read");
     let code = engine.precompile_component(&bytes).expect("the component is valid");
-    let path = PathBuf::from(variable("OUT_DIR")).join("unalike.cwasm");
+    let path = PathBuf::from(variable("OUT_DIR")).join(file_name);
     fs::write(&path, code).expect("OUT_DIR can be written to");
     path
 }

@@ -124,11 +124,9 @@ fn build_python() -> Result<PathBuf> {
     if Shared::Packages.value().is_some() {
         return Ok(python);
     }
-    let [core, formats] = components()?;
     let mut build = Command::new(&python);
     build.args(["-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--force-reinstall"]);
     build.arg(repository().join("host/python"));
-    build.env("UNALIKE_COMPONENT_WASM", core).env("UNALIKE_FORMATS_WASM", formats);
     run(build.env("UNALIKE_NATIVE", library("libunalike_python.so")?))?;
     Ok(python)
 }

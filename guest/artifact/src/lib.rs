@@ -3,8 +3,8 @@
 //! facade that other components link to.
 //!
 //! The crate builds them from source where it can, else brings copies along; `UNALIKE_COMPONENT_WASM` and
-//! `UNALIKE_FORMATS_WASM` may name other files at build time. The feature `precompiled` adds the first as machine code,
-//! for programs without a compiler.
+//! `UNALIKE_FORMATS_WASM` may name other files at build time. The feature `precompiled` adds both as machine code, for
+//! programs without a compiler.
 //!
 //! ```
 //! assert_eq!(&unalike_artifact::CORE[..4], b"\0asm");
@@ -81,3 +81,7 @@ pub const ASYNC_REMOTE: &[u8] = include_bytes!(env!("UNALIKE_ASYNC_REMOTE"));
 /// that was made with `Config::concurrency_support(false)`. It runs on every processor of the target's architecture.
 #[cfg(feature = "precompiled")]
 pub const CORE_PRECOMPILED: &[u8] = include_bytes!(env!("UNALIKE_COMPONENT_PRECOMPILED"));
+
+/// The component [`FORMATS`], in the same way.
+#[cfg(feature = "precompiled")]
+pub const FORMATS_PRECOMPILED: &[u8] = include_bytes!(env!("UNALIKE_FORMATS_PRECOMPILED"));

@@ -9,7 +9,6 @@ import asyncio
 import os
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -167,25 +166,17 @@ print(imported - began, time.perf_counter_ns() - imported)
 
 
 def start() -> None:
-    with tempfile.TemporaryDirectory() as cache:
-        environment = {**os.environ, "XDG_CACHE_HOME": cache, "PYTHONPATH": str(SOURCE)}
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
 
-        def once() -> tuple[float, float]:
-            ran = subprocess.run([sys.executable, "-c", START], env=environment, capture_output=True, check=True)
-            imported, first = ran.stdout.split()
-            return int(imported) / 1e6, int(first) / 1e6
+    def once() -> tuple[float, float]:
+        ran = subprocess.run([sys.executable, "-c", START], env=environment, capture_output=True, check=True)
+        imported, first = ran.stdout.split()
+        return int(imported) / 1e6, int(first) / 1e6
 
-        once()
-        warm = min((once() for _ in range(5)), key=sum)
-        cold = []
-        for _ in range(5):
-            for file in (Path(cache) / "unalike").glob("*"):
-                file.unlink()
-            cold.append(once())
-        compiled = min(cold, key=sum)
-    print(f"import                        {warm[0]:12,.1f} ms")
-    print(f"first id, code from the cache {warm[1]:12,.1f} ms")
-    print(f"first id, code compiled       {compiled[1]:12,.1f} ms")
+    once()
+    imported, first = min((once() for _ in range(7)), key=sum)
+    print(f"import                        {imported:12,.1f} ms")
+    print(f"first id                      {first:12,.1f} ms")
 
 
 BENCHES = {act.__name__: act for act in (next_id, take, snowflake, ordered, reserve, encode, coroutines, start)}

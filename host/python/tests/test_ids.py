@@ -35,7 +35,6 @@ from unalike import (
     TagRecord,
     formats,
 )
-from unalike import _component
 from unalike._component import CoreInstance
 from unalike._lane import Traps
 from unalike._requests import Pool
@@ -55,14 +54,12 @@ def raised(kind: str, **figures: Any) -> Any:
 
 def trap(ids: Ids) -> None:
     """Has the component trap in the next call that needs the store."""
-    instance, _ = ids._here.lane._here("-")
+    _, requests = ids._here.lane._here("-")
 
     def broken(*_: Any) -> Any:
         raise RuntimeError("the test breaks an import")
 
-    for number in instance._numbers:
-        of, _act, result = _component._imports[number]
-        _component._imports[number] = (of, broken, result)
+    requests._storage, requests._collect = None, broken
 
 
 def test_ids_ascend_and_nothing_is_lost() -> None:

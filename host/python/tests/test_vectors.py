@@ -1,4 +1,6 @@
-"""The conformance vectors, through the host's own import tables, floors and checks: see tests/vectors/README.md."""
+"""The conformance vectors, through the host's own import tables, floors and checks: see tests/vectors/README.md. They run
+in the package's own library, and in wasmtime's Python package.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,8 @@ from pathlib import Path
 from typing import Any, Optional
 
 import pytest
-from unalike import IdsError, Segment, StoreError
+import wasmtime_host
+from unalike import IdsError, Segment, StoreError, _component
 from unalike._component import CoreInstance, FormatsInstance, Run, Trap
 from unalike._process import current
 from unalike._values import COUNT
@@ -343,8 +346,11 @@ def read(name: str) -> dict[str, Any]:
     return content
 
 
+@pytest.mark.parametrize("host", ["library", "wasmtime"])
 @pytest.mark.parametrize("name", FILES)
-def test_file(name: str) -> None:
+def test_file(name: str, host: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if host == "wasmtime":
+        monkeypatch.setattr(_component, "native", lambda: wasmtime_host)
     content = read(name)
     assert check_file(content, FILES[name]) == len(content["vectors"]) > 0
 

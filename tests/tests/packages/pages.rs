@@ -141,7 +141,7 @@ const UNRUN: &[(&str, &str, Option<&str>)] = &[
     ("npx workerd serve config.capnp", PACKAGES, None),
     ("curl http://127.0.0.1:8787/", PACKAGES, None),
     ("pip install unalike", PACKAGES, None),
-    ("python build_components.py && pip install -r tests/requirements.txt", PACKAGES, None),
+    ("python build_package.py && pip install -r tests/requirements.txt", PACKAGES, None),
     ("UNALIKE_BIN=/path/to/unalike python -m pytest", PACKAGES, None),
     ("sudo apt install ./unalike_0.1.0-1_amd64.deb", RELEASE, Some("unalike")),
     ("host/server/packaging/build", RELEASE, None),

@@ -1,8 +1,9 @@
-//! `unalike._native`: the stores of the Rust host, for the Python package.
+//! `unalike._native`: the components and the stores of the Rust host, for the Python package.
 //!
-//! Each call waits without the interpreter, and answers with plain values, of which the package makes its own. A store
-//! that grants nothing raises `unalike.StoreError`.
+//! A question to a store waits without the interpreter, and answers with plain values, of which the package makes its
+//! own. A store that grants nothing raises `unalike.StoreError`.
 
+mod component;
 mod own;
 
 use std::sync::Arc;
@@ -303,6 +304,8 @@ fn end(py: Python<'_>) {
 mod _native {
     use pyo3::prelude::*;
 
+    #[pymodule_export]
+    use super::component::{Handle, Instance};
     #[pymodule_export]
     use super::own::Answer;
     #[pymodule_export]

@@ -1,6 +1,7 @@
-"""The stores of the Rust host (``host/python/native``), which the package is built with."""
+"""The components and the stores of the Rust host (``host/python/native``), which the package is built with."""
 
-from typing import Literal, Optional
+from collections.abc import Callable
+from typing import Any, Literal, Optional
 
 from ._plain import Asked
 
@@ -14,6 +15,20 @@ StepParts = tuple[int, Optional[tuple[int, int, int, int]]]
 """step; its least and greatest, below how many milliseconds it doubles, above how many it halves, where it adapts"""
 OptionParts = tuple[int, StepParts, tuple[bool, int], bool]
 """start, step, refill (whether it is a share in percent, and how much), whether it is ordered"""
+
+Exports = dict[str, tuple[str, str]]
+"""Of each function of a component its interface, and its name there."""
+
+class Handle: ...
+
+class Instance:
+    @staticmethod
+    def core(imports: dict[str, Callable[..., Any]], exports: Exports) -> Instance: ...
+    @staticmethod
+    def formats(exports: Exports) -> Instance: ...
+    def call(self, name: str, arguments: tuple[Any, ...]) -> Any: ...
+    def drop_resource(self, handle: Handle) -> None: ...
+    def give_up(self) -> None: ...
 
 class Answer:
     def brought(self, value: object) -> None: ...

@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Final, NoReturn, Optional, TypeVar, Union
 
 from ._component import CoreInstance
-from ._engine import CORE, component
+from ._library import native
 from ._inside import refuse_inside, section
 from ._lane import Lane, Opening
 from ._ports import check_store
@@ -277,7 +277,7 @@ class Ids:
         self._formats: dict[str, Parts] = {}
         self._snowflakes: dict[str, Snowflake] = {}
         # Before the process has threads of its own or forks, and not at the first id.
-        uninterrupted(lambda: component(CORE))
+        uninterrupted(native)
         self._own_store: Any = None
         if url is not None:
             self._own_store = self._segments = self._leases = _opened(url)

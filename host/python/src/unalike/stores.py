@@ -8,8 +8,10 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, Optional, TypeVar, Union
 
 from ._given import text_given
+from ._library import native
 from ._plain import Asked, end_at_exit, layout_parts, option_parts, record
 from ._process import MARK, ProcessLock, current, uninterrupted_calls
+from .errors import IdsError
 from .lease_rules import validate_acquire, validate_extend
 from .store import (
     FormatOwner,
@@ -361,15 +363,9 @@ def _library() -> Any:
     :raises StoreError: ``refused``
     """
     try:
-        from . import _native
-    except ImportError as error:
-        what = (
-            "this interpreter cannot load the library of the Rust host, or this installation of unalike has none; "
-            "SqliteStore and MemoryStore do without it. Install a wheel for this platform, or build "
-            "the package in a clone of its repository"
-        )
-        raise StoreError("refused", f"{what} ({error})") from error
-    return _native
+        return native()
+    except IdsError as error:
+        raise StoreError("refused", str(error)) from error.__cause__
 
 
 def _log_warnings() -> None:

@@ -1,11 +1,8 @@
-"""Puts what is not written in Python into the package: both components, the library of the Rust host, the statements
-of SQLite, and the licences.
+"""Puts what is not written in Python into the package: the library of the Rust host, the statements of SQLite, and the
+licences.
 
-``python host/python/build_components.py`` does it in a clone, for tests and programs that run from ``src``; the build
-of the wheel does it by itself. The components are the files that ``UNALIKE_COMPONENT_WASM`` and
-``UNALIKE_FORMATS_WASM`` name, and the library the one that ``UNALIKE_NATIVE`` names, or else what cargo builds. In a
-source distribution everything is there already but the library: without one, the package has no stores but
-SQLite and memory.
+``python host/python/build_package.py`` does it in a clone, for tests and programs that run from ``src``; the build of the
+wheel does it by itself. The library is the one that ``UNALIKE_NATIVE`` names, or else what cargo builds in a clone.
 """
 
 from __future__ import annotations
@@ -21,7 +18,6 @@ from typing import Any
 
 HERE = Path(__file__).resolve().parent
 PACKAGE = HERE / "src" / "unalike"
-COMPONENTS = {"unalike.wasm": "UNALIKE_COMPONENT_WASM", "unalike-formats.wasm": "UNALIKE_FORMATS_WASM"}
 LICENCES = ("LICENSE-APACHE", "LICENSE-MIT")
 NATIVE = "_native.pyd" if os.name == "nt" else "_native.abi3.so"
 
@@ -29,38 +25,18 @@ CLONE = HERE.parent.parent if (HERE.parent.parent / "guest" / "artifact" / "Carg
 """The repository, where this is in one."""
 
 
-def build() -> bool:
-    """Answers whether the package has the library."""
+def build() -> None:
     build_portable()
-    return put_native()
+    put_native()
 
 
 def build_portable() -> None:
     """What runs on any machine."""
-    put_components()
     if CLONE is not None:
         put_statements(CLONE)
 
 
-def put_components() -> None:
-    target = PACKAGE / "wasm"
-    given = {name: os.environ.get(variable) for name, variable in COMPONENTS.items()}
-    target.mkdir(exist_ok=True)
-    if all(given.values()):
-        for name, path in given.items():
-            put(Path(str(path)), target / name)
-    elif CLONE is not None:
-        command = ["cargo", "run", "--quiet", "--locked", "-p", "unalike-artifact", "--example", "save", "--"]
-        subprocess.run([*command, str(target)], cwd=CLONE, check=True)
-    missing = [name for name in COMPONENTS if not (target / name).is_file()]
-    if missing:
-        variables = " and ".join(COMPONENTS.values())
-        what = f"set {variables} to the files, or build in a clone of the repository"
-        sys.exit(f"{', '.join(missing)} is missing: {what}")
-
-
-def put_native() -> bool:
-    """Answers whether there is one: a source distribution has no sources of it."""
+def put_native() -> None:
     given = os.environ.get("UNALIKE_NATIVE")
     if given:
         put(Path(given), PACKAGE / NATIVE)
@@ -77,7 +53,9 @@ def put_native() -> bool:
             if file.endswith((".so", ".dylib", ".dll"))
         )
         put(Path(library), PACKAGE / NATIVE)
-    return bool(given) or CLONE is not None
+    else:
+        what = "install a wheel for this platform, or install from a clone of the repository, which has its sources"
+        sys.exit(f"a source distribution has no library of the Rust host: {what}; or name it with UNALIKE_NATIVE")
 
 
 def put_statements(root: Path) -> None:
@@ -121,15 +99,15 @@ except ImportError:  # run by hand
     pass
 else:
 
-    class Components(BuildHookInterface):  # type: ignore[type-arg, misc]
+    class Parts(BuildHookInterface):  # type: ignore[type-arg, misc]
         """Called by the build of the wheel and of the source distribution."""
 
         def initialize(self, version: str, build_data: dict[str, Any]) -> None:
             if self.target_name == "wheel":
-                if build():
-                    # One library for all versions of Python from 3.10 on.
-                    platform = re.sub(r"[.-]", "_", sysconfig.get_platform())
-                    build_data.update(pure_python=False, tag=f"cp310-abi3-{platform}")
+                build()
+                # One library for all versions of Python from 3.10 on.
+                platform = re.sub(r"[.-]", "_", sysconfig.get_platform())
+                build_data.update(pure_python=False, tag=f"cp310-abi3-{platform}")
             else:
                 build_portable()
 

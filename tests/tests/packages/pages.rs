@@ -73,12 +73,12 @@ const UNRUN: &[(&str, &str, Option<&str>)] = &[
     (
         "wasmtime serve -S cli --addr 127.0.0.1:8081 --env UNALIKE_SERVERS=http://127.0.0.1:8080 \
          unalike-service-remote-0.2.wasm",
-        "a build of half an hour; the next line links the same crates",
+        "the test program `edge` runs it",
         None,
     ),
     (
         "wasmtime serve --addr 127.0.0.1:8081 --env UNALIKE_SERVERS=http://127.0.0.1:8080 unalike-service-remote.wasm",
-        "a build of half an hour; the next line links the same crates",
+        "the test program `edge` runs it",
         None,
     ),
     (

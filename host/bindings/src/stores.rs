@@ -64,8 +64,7 @@ impl Stores {
     /// # Errors
     /// As there.
     pub fn open_above(durable: Arc<dyn SegmentStore>, options: &HostOptions) -> Result<Self, Failure> {
-        // It may not be able to list its tags.
-        Self::open_with(options, Opening { durable: Some(durable), preheats: false, ..Opening::default() })
+        Self::open_with(options, above(durable))
     }
 
     fn open_with(options: &HostOptions, opening: Opening) -> Result<Self, Failure> {
@@ -101,13 +100,30 @@ impl Stores {
     /// # Ok::<(), Failure>(())
     /// ```
     pub fn open_then(options: &HostOptions, done: impl FnOnce(Result<Self, Failure>) + Send + 'static) {
+        Self::open_with_then(options, Opening::default(), done);
+    }
+
+    /// As [`open_above`](Self::open_above), for a thread that must not wait: as [`open_then`](Self::open_then).
+    pub fn open_above_then(
+        durable: Arc<dyn SegmentStore>,
+        options: &HostOptions,
+        done: impl FnOnce(Result<Self, Failure>) + Send + 'static,
+    ) {
+        Self::open_with_then(options, above(durable), done);
+    }
+
+    fn open_with_then(
+        options: &HostOptions,
+        opening: Opening,
+        done: impl FnOnce(Result<Self, Failure>) + Send + 'static,
+    ) {
         let threads = match Threads::start() {
             Ok(threads) => threads,
             Err(failure) => return done(Err(failure)),
         };
         let Some(tasks) = threads.tasks().cloned() else { return done(Err(Failure::forked())) };
         let (options, close_max) = (options.clone(), close_max(options));
-        let opening = async move { OpenStores::open(&options, Opening::default()).await };
+        let opening = async move { OpenStores::open(&options, opening).await };
         then(&tasks, opening, move |open| {
             done(open.map(|open| Self { open: ManuallyDrop::new(open), close_max, threads }));
         });
@@ -249,6 +265,11 @@ impl std::fmt::Debug for Stores {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Stores").finish_non_exhaustive()
     }
+}
+
+/// How a store in Redis is opened above a durable one of the program's own, which may not be able to list its tags.
+fn above(durable: Arc<dyn SegmentStore>) -> Opening {
+    Opening { durable: Some(durable), preheats: false, ..Opening::default() }
 }
 
 /// After how long a close gives up.
@@ -416,6 +437,16 @@ mod tests {
         let missing = HostOptions::read(r#"{"store": "sqlite:///is/not/there/ids.sqlite"}"#).expect("options");
         let failure = told(|done| Stores::open_then(&missing, done)).expect_err("there is no folder");
         assert_eq!(failure.kind, "store", "{failure}");
+    }
+
+    #[test]
+    fn a_store_above_one_of_the_programs_own_is_told() {
+        let directory = TempDir::new().expect("a folder");
+        let stores = opened(&directory);
+        let options = HostOptions::read_above(r#"{"store": "redis://127.0.0.1:1/0"}"#).expect("they are options");
+        let durable = stores.segments().expect("there are sequences");
+        let failure = told(|done| Stores::open_above_then(durable, &options, done)).expect_err("nothing listens there");
+        assert_eq!((failure.kind, failure.store_kind), ("store", Some("unavailable")), "{failure}");
     }
 
     #[test]

@@ -4,13 +4,14 @@
 //! brings two values, of which one is null: why nothing was brought, or what was. It is never rejected. While one is
 //! open, Node does not end; an open store by itself keeps nothing alive.
 
+mod own;
 mod parts;
 
 use std::future::Future;
 use std::sync::Arc;
 
 use napi::Env;
-use napi::bindgen_prelude::{BigInt, Object, ToNapiValue};
+use napi::bindgen_prelude::{BigInt, Function, Object, ToNapiValue};
 use napi_derive::napi;
 use unalike::storage::{
     FormatBinding, FormatOwner, LeaseAcquire, LeaseExtend, LeaseStore, SegmentStore, StoreError, TailRelease,
@@ -18,6 +19,7 @@ use unalike::storage::{
 };
 use unalike_bindings::{Failure, HostOptions, warnings as kept};
 
+use crate::own::{Asked, OwnStore};
 use crate::parts::{
     AcquireParts, ExtendParts, Failed, KeyParts, LeaseParts, OptionParts, RecordParts, SegmentParts, binding_number,
     format_part, grant_id, number, unfit,
@@ -36,8 +38,24 @@ impl Stores {
     #[napi]
     pub fn open<'env>(env: &'env Env, options: String) -> napi::Result<Object<'env>> {
         kept::keep();
-        promise(env, |done| match usable(&options) {
+        promise(env, |done| match HostOptions::read(&options).and_then(usable) {
             Ok(options) => unalike_bindings::Stores::open_then(&options, |opened| done(opened.map(Self))),
+            Err(failure) => done(Err(failure)),
+        })
+    }
+
+    /// The same with a store in Redis above one of the program's own. `ask` is called with each question to that, and
+    /// with where its answer is told; it throws nothing. It keeps nothing alive: what waits for its answers does.
+    #[napi]
+    pub fn open_above<'env>(
+        env: &'env Env,
+        options: String,
+        ask: Function<'_, Asked, ()>,
+    ) -> napi::Result<Object<'env>> {
+        kept::keep();
+        let own = Arc::new(OwnStore::new(&ask)?);
+        promise(env, |done| match HostOptions::read_above(&options).and_then(usable) {
+            Ok(options) => unalike_bindings::Stores::open_above_then(own, &options, |opened| done(opened.map(Self))),
             Err(failure) => done(Err(failure)),
         })
     }
@@ -250,9 +268,8 @@ fn promise<'env, T: ToNapiValue + Send + 'static>(
     Ok(promise)
 }
 
-/// Reads the options. A file has one SQLite in a process, and Node may have others: two do not see each other's locks.
-fn usable(options: &str) -> Result<HostOptions, Failure> {
-    let options = HostOptions::read(options)?;
+/// A file has one SQLite in a process, and Node may have others: two do not see each other's locks.
+fn usable(options: HostOptions) -> Result<HostOptions, Failure> {
     match options.sqlite_url() {
         Some(url) => Err(unfit(format!("{url} is a file of SQLite, which SqliteStore of unalike/sqlite opens"))),
         None => Ok(options),

@@ -26,24 +26,39 @@ impl From<Failure> for Failed {
 }
 
 /// Numbers that were granted.
-#[napi(object, object_from_js = false)]
-pub(crate) struct SegmentParts {
+#[napi(object)]
+pub struct SegmentParts {
     /// The first.
-    pub start: u64,
+    pub start: BigInt,
     /// The first that is not granted.
-    pub end: u64,
+    pub end: BigInt,
     /// From one to the next.
-    pub stride: u64,
+    pub stride: BigInt,
     /// Of the tag's numbering.
-    pub generation: u64,
+    pub generation: BigInt,
     /// Of the tag's row.
-    pub version: u64,
+    pub version: BigInt,
 }
 
 impl From<Segment> for SegmentParts {
     fn from(segment: Segment) -> Self {
         let Segment { start, end, stride, generation, version } = segment;
+        let [start, end, stride, generation, version] = [start, end, stride, generation, version].map(BigInt::from);
         Self { start, end, stride, generation, version }
+    }
+}
+
+impl TryFrom<SegmentParts> for Segment {
+    type Error = Failure;
+
+    fn try_from(parts: SegmentParts) -> Result<Self, Failure> {
+        Ok(Self {
+            start: number("the first number", &parts.start)?,
+            end: number("the end", &parts.end)?,
+            stride: number("the stride", &parts.stride)?,
+            generation: number("the generation", &parts.generation)?,
+            version: number("the version", &parts.version)?,
+        })
     }
 }
 
@@ -143,17 +158,25 @@ impl TryFrom<OptionParts> for TagOptions {
 }
 
 /// A tag as its store keeps it.
-#[napi(object, object_from_js = false)]
-pub(crate) struct RecordParts {
+#[napi(object)]
+pub struct RecordParts {
     /// With what it was created.
     pub options: OptionParts,
     /// The greatest number that may have been handed out.
-    pub watermark: u64,
+    pub watermark: BigInt,
 }
 
 impl From<TagRecord> for RecordParts {
     fn from(record: TagRecord) -> Self {
-        Self { options: record.options.into(), watermark: record.watermark }
+        Self { options: record.options.into(), watermark: record.watermark.into() }
+    }
+}
+
+impl RecordParts {
+    /// The record of this tag. Versions come with grants alone.
+    pub(crate) fn of(self, tag: &str) -> Result<TagRecord, Failure> {
+        let watermark = number("the watermark", &self.watermark)?;
+        Ok(TagRecord { tag: tag.to_owned(), options: self.options.try_into()?, watermark, version: 0 })
     }
 }
 

@@ -212,6 +212,8 @@ impl Hosts {
     fn sizes(&self) -> Result<Vec<(&'static str, f64)>> {
         let folder = TempDir::new()?;
         let mut pack = Command::new("npm");
+        // Packing builds the package anew, around the library that is there.
+        pack.env("UNALIKE_NODE_NATIVE", std::fs::canonicalize(self.package.join("dist/unalike.node"))?);
         run(pack.args(["pack", "--silent", "--pack-destination"]).arg(folder.path()).current_dir(&self.package))?;
         let mut wheel = Command::new(&self.python);
         wheel.args(["-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir"]);

@@ -1,7 +1,7 @@
 // Builds the package into dist: transpiles the components, compiles the sources, and copies what adapters share.
 //
 // The components are the files that UNALIKE_COMPONENT_WASM and UNALIKE_FORMATS_WASM name; without these, cargo builds
-// them. The library of unalike/stores is the file that UNALIKE_NODE_NATIVE names; without it, there is none until
+// them. The library of the Rust host is the file that UNALIKE_NODE_NATIVE names; without it, there is none until
 // native.mjs puts one there.
 
 import { execFileSync } from 'node:child_process';
@@ -20,12 +20,8 @@ const dist = join(here, 'dist');
 const glue = join(dist, 'glue');
 const require = createRequire(import.meta.url);
 
-// What is shared with the Rust adapters, file by file: SQL statements and Lua scripts.
-const SHARED = [
-  { from: 'adapters/sqlite/src/sql', to: 'sql/sqlite', endings: ['.sql'] },
-  { from: 'adapters/mysql/src/sql', to: 'sql/mysql', endings: ['.sql', '.json'] },
-  { from: 'adapters/redis/src/scripts', to: 'scripts/redis', endings: ['.lua'] },
-];
+// The statements of the Rust adapter.
+const statementsOfSqlite = join(repository, 'adapters/sqlite/src/sql');
 
 function run(program, args, options = {}) {
   execFileSync(program, args, { stdio: ['ignore', 'ignore', 'inherit'], cwd: here, ...options });
@@ -119,17 +115,11 @@ for (const file of await readdir(join(here, 'src/glue'))) {
 run(process.execPath, [program('typescript', 'bin/tsc'), '-p', here], { stdio: ['ignore', 'inherit', 'inherit'] });
 // Where no files are read, the statements of SQLite are code.
 const statements = {};
-for (const file of await readdir(join(repository, 'adapters/sqlite/src/sql'))) {
-  statements[file.replace('.sql', '')] = await readFile(join(repository, 'adapters/sqlite/src/sql', file), 'utf8');
+for (const file of await readdir(statementsOfSqlite)) {
+  statements[file.replace('.sql', '')] = await readFile(join(statementsOfSqlite, file), 'utf8');
+  await cp(join(statementsOfSqlite, file), join(dist, 'sql/sqlite', file));
 }
 await writeFile(join(glue, 'sqlite-sql.js'), `export const statements = ${JSON.stringify(statements, null, 2)};\n`);
-for (const { from, to, endings } of SHARED) {
-  const source = join(repository, from);
-  const files = await readdir(source).catch(() => []);
-  for (const file of files.filter((name) => endings.some((ending) => name.endsWith(ending)))) {
-    await cp(join(source, file), join(dist, to, file));
-  }
-}
 if (process.env.UNALIKE_NODE_NATIVE) {
   await putNative(process.env.UNALIKE_NODE_NATIVE);
 }

@@ -1,4 +1,4 @@
-// Puts the library of unalike/stores into dist: the file that UNALIKE_NODE_NATIVE names, or what cargo builds.
+// Puts the library of the Rust host into dist: the file that UNALIKE_NODE_NATIVE names, or what cargo builds.
 
 import { execFileSync } from 'node:child_process';
 import { copyFile, rename } from 'node:fs/promises';

@@ -26,3 +26,25 @@ export function checkAddress(what: string, address: unknown): string {
         : `${what} is of the type ${typeof address}, it must be a text`,
   );
 }
+
+/**
+ * The URL of a store, with its scheme in small letters. `form` is what such a URL looks like, and `named` its scheme.
+ *
+ * @throws {StoreError} `refused`. No message holds the URL.
+ */
+export function checkUrl(
+  what: string,
+  address: unknown,
+  isScheme: (scheme: string) => boolean,
+  [named, form]: readonly [named: string, form: string],
+): string {
+  const url = checkAddress(what, address);
+  const end = url.indexOf('://');
+  const scheme = url.slice(0, Math.max(end, 0)).toLowerCase();
+  if (!isScheme(scheme)) {
+    // What is none may be a part of a password.
+    const said = /^[a-z0-9]+$/.test(scheme) ? `is ${JSON.stringify(scheme)}, it` : 'cannot be read, and';
+    throw new StoreError('refused', `the store's scheme ${said} must be ${named}: write ${form}`);
+  }
+  return scheme + url.slice(end);
+}

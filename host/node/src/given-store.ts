@@ -54,15 +54,20 @@ function faultOf(given: unknown, methods: readonly string[]): string | undefined
   return `${what} without the method ${missing}, it must be a store: it needs ${methods.join(', ')}`;
 }
 
+/** What opens the store at this address. */
 function openingOf(text: string): string {
-  if (/^(mysql|mariadb):/.test(text)) {
+  const scheme = /^[a-z+]+(?=:)/.exec(text.trim().toLowerCase())?.[0] ?? '';
+  if (scheme === 'mysql' || scheme === 'mariadb') {
     return "await MysqlStore.open('mysql://..')";
   }
-  if (/^rediss?:/.test(text)) {
-    return "await RedisStore.open({ url: 'redis://..', backing })";
+  if (scheme.startsWith('redis')) {
+    return `await RedisStore.open({ url: '${scheme}://..', backing })`;
   }
-  if (/^https?:/.test(text)) {
+  if (scheme === 'http' || scheme === 'https') {
     return "await RemoteStore.open('http://..')";
+  }
+  if (['postgres', 'postgresql', 'etcd', 'zookeeper'].includes(scheme)) {
+    return `await Store.open('${scheme}://..'), from unalike/stores`;
   }
   return "await SqliteStore.open('ids.sqlite')";
 }

@@ -92,7 +92,7 @@ export function isSameLayout(one: Layout, other: Layout): boolean {
 }
 
 /** The greatest worker id, datacenter included. */
-export function workerMax(layout: Layout): number {
+function workerMax(layout: Layout): number {
   return 2 ** (layout.datacenterBits + layout.workerBits) - 1;
 }
 
@@ -139,7 +139,7 @@ export interface Interval {
 }
 
 /** The version of a mark that Redis has the leases of a namespace. */
-export const IN_REDIS = 2n;
+const IN_REDIS = 2n;
 
 /** Where the leases of a namespace are kept, in words. */
 const KEPT = {

@@ -17,7 +17,7 @@ import {
 } from './store.js';
 
 /** The tag whose sub-keys are the namespaces of leases that Redis keeps: its numbers are Unix milliseconds. */
-export const KEPT_LEASES = 'redis-leases';
+const KEPT_LEASES = 'redis-leases';
 /** What the sub-keys of any tag begin with whose numbers are milliseconds that were granted to Redis' clock. */
 export const KEPT_CLOCK = 'redis-clock:';
 /** The tag whose sub-keys are what the formats of tags and snowflakes were first. */

@@ -1,4 +1,4 @@
-// The addresses of stores that are none, and drivers that are not installed. No server is asked.
+// The addresses of stores that are none, and a driver that is not installed. No server is asked.
 
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
@@ -35,6 +35,7 @@ test('an address that is none is told, with what to do', async () => {
     [() => RedisStore.open(), 'the options are undefined: write RedisStore.open({ url, backing })'],
     [() => RedisStore.open('redis://h/0'), 'write RedisStore.open({ url, backing })'],
     [() => RedisStore.open({ backing }), 'url is undefined: is its environment variable set?'],
+    [() => RedisStore.open({ url: 'redis://h/0', backing: 'mysql://h/d' }), 'Redis needs a durable store behind it'],
   ]) {
     await assert.rejects(open(), refused(words));
   }
@@ -77,20 +78,11 @@ test('a driver that is not installed is named, with the command that installs it
   const folder = await folderOf(t);
   await cp(new URL('../dist', import.meta.url), join(folder, 'dist'), { recursive: true });
   await writeFile(join(folder, 'package.json'), '{ "type": "module" }');
-  const at = (name) => pathToFileURL(join(folder, 'dist', name)).href;
   const code = `
-    const { MemoryStore } = await import('${at('index.js')}');
-    const { MysqlStore } = await import('${at('mysql.js')}');
-    const { RedisStore } = await import('${at('redis.js')}');
-    const { SqliteStore } = await import('${at('sqlite.js')}');
+    const { SqliteStore } = await import('${pathToFileURL(join(folder, 'dist/sqlite.js')).href}');
     const said = (error) => console.log(error.kind, error.message);
-    await MysqlStore.open('mysql://ids@127.0.0.1:1/ids').catch(said);
-    await RedisStore.open({ url: 'redis://127.0.0.1:1/0', backing: new MemoryStore() }).catch(said);
     await SqliteStore.open('ids.sqlite', { driver: 'better-sqlite3' }).catch(said);
   `;
   const { stdout } = await promisify(execFile)(process.execPath, ['--input-type=module', '-e', code], { cwd: folder });
-  const lines = stdout.trim().split('\n');
-  assert.equal(lines[0], 'refused stores in MySQL and MariaDB need mysql2: npm install mysql2');
-  assert.equal(lines[1], 'refused stores in Redis need ioredis: npm install ioredis');
-  assert.match(lines[2], /^refused there is no better-sqlite3 \(.*\): npm install better-sqlite3, or use Node 22\.13/);
+  assert.match(stdout, /^refused there is no better-sqlite3 \(.*\): npm install better-sqlite3, or use Node 22\.13/);
 });

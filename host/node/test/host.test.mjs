@@ -671,10 +671,16 @@ test('what is no store is refused when the ids are opened', async () => {
   const store = new MemoryStore();
   const closed = Promise.resolve(store);
   class Pool {}
+  const text = 'is a text, it must be a store, such as';
   for (const [given, words] of [
     [closed, 'is a Promise, it must be a store: write await before what opens it, as in await SqliteStore.open(..)'],
-    ['sqlite://x', "is a text, it must be a store, such as await SqliteStore.open('ids.sqlite')"],
-    ['mysql://ids:secret@h/ids', "is a text, it must be a store, such as await MysqlStore.open('mysql://..')"],
+    ['sqlite://x', `${text} await SqliteStore.open('ids.sqlite')`],
+    ['mysql://ids:secret@h/ids', `${text} await MysqlStore.open('mysql://..')`],
+    ['redis+sentinel://h1,h2/ids', `${text} await RedisStore.open({ url: 'redis+sentinel://..', backing })`],
+    ['postgres://ids:secret@h/ids', `${text} await Store.open('postgres://..'), from unalike/stores`],
+    ['etcd://h:2379', `${text} await Store.open('etcd://..'), from unalike/stores`],
+    ['https://ids', `${text} await RemoteStore.open('http://..')`],
+    ['ids.sqlite', `${text} await SqliteStore.open('ids.sqlite')`],
     [null, 'is null, it must be a store'],
     [7, 'is 7, it must be a store'],
     [MemoryStore, 'is the function or class MemoryStore, it must be a store that is open'],

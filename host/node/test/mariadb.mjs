@@ -8,10 +8,9 @@ import { cp, mkdir, mkdtemp, rename, rm, writeFile } from 'node:fs/promises';
 import { createServer, connect as connectSocket } from 'node:net';
 import { tmpdir, userInfo } from 'node:os';
 import { join } from 'node:path';
+import { createInterface } from 'node:readline';
 import { setTimeout as pause } from 'node:timers/promises';
 import { promisify } from 'node:util';
-
-import mysql from 'mysql2/promise';
 
 import { freePort } from './fixtures.mjs';
 
@@ -80,49 +79,37 @@ export async function load(url, text) {
 function client(url) {
   const { hostname, port, username, password, pathname } = new URL(url);
   const address = ['--no-defaults', '--protocol=tcp', `--host=${hostname}`, `--port=${port}`, `--user=${username}`];
-  return [...address, `--password=${decodeURIComponent(password)}`, pathname.slice(1)];
+  const charset = '--default-character-set=utf8mb4';
+  return [...address, charset, `--password=${decodeURIComponent(password)}`, pathname.slice(1)];
 }
 
-/** Runs statements, on a connection of its own. Answers the rows of the last. */
+/** Runs statements, on a connection of its own. Answers the rows of the last, whose values are texts. */
 export async function query(url, ...statements) {
-  const bare = new URL(url);
-  bare.search = '';
-  const connection = await mysql.createConnection({
-    host: bare.hostname,
-    port: Number(bare.port),
-    user: bare.username,
-    password: decodeURIComponent(bare.password),
-    database: bare.pathname.slice(1) || undefined,
-    supportBigNumbers: true,
-    bigNumberStrings: true,
-  });
-  try {
-    let rows;
-    for (const statement of statements) {
-      [rows] = await connection.query(statement);
-    }
-    return rows;
-  } finally {
-    connection.destroy();
-  }
+  const { stdout } = await run('mariadb', [...client(url), '--batch', '--execute', statements.join(';\n')]);
+  const [names, ...rows] = stdout.trimEnd().split('\n').map((line) => line.split('\t'));
+  return rows.map((values) => Object.fromEntries(values.map((value, at) => [names[at], value])));
 }
 
 /** Holds what this statement locks, until it says something else or ends. */
 export async function lock(url, statement) {
-  const { hostname, port, username, pathname } = new URL(url);
-  const connection = await mysql.createConnection({
-    host: hostname,
-    port: Number(port),
-    user: username,
-    database: pathname.slice(1),
+  const session = spawn('mariadb', [...client(url), '--batch', '--unbuffered', '--skip-column-names'], {
+    stdio: ['pipe', 'pipe', 'inherit'],
   });
+  const lines = createInterface({ input: session.stdout })[Symbol.asyncIterator]();
   const say = async (...statements) => {
-    for (const one of statements) {
-      await connection.query(one);
+    session.stdin.write(`${statements.join(';\n')};\nSELECT 'it is done';\n`);
+    for (;;) {
+      const { value, done } = await lines.next();
+      if (done) {
+        throw new Error('the session has ended');
+      }
+      if (value === 'it is done') {
+        return;
+      }
     }
   };
   await say('SET autocommit = 0', statement);
-  return { say, end: () => connection.destroy() };
+  return { say, end: () => session.kill() };
 }
 
 let template;

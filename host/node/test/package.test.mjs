@@ -91,7 +91,7 @@ test('what is packed is dist, the examples, the pages and the licences, after a 
   assert.deepEqual(others.sort(), ['LICENSE-APACHE', 'LICENSE-MIT', 'README.md', ...examples, 'package.json', 'workers.md']);
   // The build is not run here: other tests use its files meanwhile.
   const { scripts } = JSON.parse(await readFile(join(here, 'package.json'), 'utf8'));
-  assert.equal(scripts.prepack, 'npm run build');
+  assert.equal(scripts.prepack, 'npm run build && npm run native');
   const root = join(project, 'node_modules/unalike');
   const { exports } = JSON.parse(await readFile(join(root, 'package.json'), 'utf8'));
   for (const [name, conditions] of Object.entries(exports)) {

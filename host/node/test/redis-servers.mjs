@@ -1,15 +1,23 @@
 // Private Redis servers, a proxy that loses answers, and a durable store that can be switched off.
 
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
+import { execFile, spawn } from 'node:child_process';
+import { createHash } from 'node:crypto';
 import { once } from 'node:events';
+import { readFile } from 'node:fs/promises';
 import net from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
-
-import { Redis } from 'ioredis';
+import { promisify } from 'node:util';
 
 import { StoreError } from '../dist/store.js';
 import { freePort } from './fixtures.mjs';
+
+/** By which a script of these files is called. */
+export async function scriptSha1(...names) {
+  const folder = new URL('../../../adapters/redis/src/scripts/', import.meta.url);
+  const texts = ['server', ...names].map((name) => readFile(new URL(`${name}.lua`, folder), 'utf8'));
+  return createHash('sha1').update((await Promise.all(texts)).join('\n')).digest('hex');
+}
 
 /** A redis-server of a test's own. */
 export class RedisProcess {
@@ -43,14 +51,10 @@ export class RedisProcess {
 
   /** Asks on a connection of its own. */
   async ask(...command) {
-    const client = new Redis({ port: this.port, lazyConnect: true, retryStrategy: null, enableReadyCheck: false });
-    client.on('error', () => {});
-    try {
-      await client.connect();
-      return await client.call(...command);
-    } finally {
-      client.disconnect();
-    }
+    const args = ['-p', String(this.port), '-e', '--json', ...command];
+    const { stdout } = await promisify(execFile)('redis-cli', args);
+    // Lists for people are no JSON.
+    return /^id=/.test(stdout) ? stdout : JSON.parse(stdout);
   }
 
   /** As `kill -9` does. */

@@ -9,18 +9,15 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
+import { Worker } from 'node:worker_threads';
 
 import { DEFAULT_TAG_OPTIONS, timeTag } from '../dist/names.js';
-import { lowMark, raiseBy, raised, uses } from '../dist/redis-growth.js';
-import { readHash, readWorker, writeBinding, writeWorker } from '../dist/redis-lease-hash.js';
-import { leadMs } from '../dist/redis-leases.js';
-import { ALLOCATE, INSTALL, LEASES_WRITE } from '../dist/redis-scripts.js';
-import { readRedisUrl } from '../dist/redis-url.js';
+import { MemoryStore } from '../dist/memory.js';
 import { RedisStore } from '../dist/redis.js';
-import { NamespaceBinding } from '../dist/lease-rules.js';
 import { SqliteStore } from '../dist/sqlite.js';
-import { folderOf, freePort, needed, stopped } from './fixtures.mjs';
-import { CuttingProxy, RedisProcess, Switched } from './redis-servers.mjs';
+import { StoreError } from '../dist/store.js';
+import { certificates, deferred, folderOf, freePort, needed, stopped, until } from './fixtures.mjs';
+import { CuttingProxy, RedisProcess, scriptSha1, Switched } from './redis-servers.mjs';
 
 // Every new SQLite file warns that it is one.
 process.removeAllListeners('warning').on('warning', () => undefined);
@@ -66,6 +63,15 @@ async function eventually(request) {
   }
 }
 
+/** The same where others last a while, too: what a durable store said is remembered for a moment. */
+function eventuallyOf(kinds, request) {
+  return eventually(() =>
+    request().catch((error) => {
+      throw kinds.includes(error.kind) ? Object.assign(new Error(error.message), { isRetryable: true }) : error;
+    }),
+  );
+}
+
 /** All numbers of what was granted; they must differ. */
 function numbers(segments) {
   const all = segments.flatMap(({ start, end }) =>
@@ -91,60 +97,31 @@ const acquire = (store, more = {}) =>
     ...more,
   });
 
-test('the next raise follows the use of the last minutes', () => {
-  const minute = 60_000n;
-  const use = (numbers, minutes) => ({ numbers, overMs: minutes * minute });
-  const demand = { recently: use(500n, 5n), longTerm: use(600n, 30n), raisedBy: 0n, raisedAgoMs: null };
-  const bounds = { min: 1_000n, max: 1_000_000_000n };
-  assert.equal(raiseBy(demand, 0n, 0n, bounds), 6_000n);
-  assert.equal(raiseBy(demand, 0n, 50_000n, bounds), 50_000n);
-  assert.equal(raiseBy(demand, (1n << 53n) - 8n, 0n, bounds), 7n, 'no more than Redis can count');
-  assert.equal(lowMark(demand), 1_500n);
-  assert.equal(lowMark(raised(demand, 10_000n)), 2_500n);
-  assert.equal(raiseBy({ ...demand, raisedBy: 50_000n, raisedAgoMs: 899_999n }, 0n, 0n, bounds), 100_000n);
-  assert.equal(raiseBy({ ...demand, raisedBy: 50_000n, raisedAgoMs: 900_000n }, 0n, 0n, bounds), 6_000n);
-  const samples = Array.from({ length: 41 }, (_, at) => `${10_000_000n + BigInt(at) * minute} ${at * 10};`).join('');
-  assert.deepEqual(uses(samples, 10_000_000n + 40n * minute + 1n, 1_000n), [
-    { numbers: 650n, overMs: 5n * minute + 1n },
-    { numbers: 900n, overMs: 30n * minute + 1n },
-  ]);
-  assert.deepEqual(uses('x;1 ;9 3;', 5n, 7n)[0], { numbers: 0n, overMs: 0n });
-});
-
-test('a URL says where Redis is, and what it says wrongly is refused without its password', async (t) => {
+test('a URL that cannot be used is refused without its password', async (t) => {
   const folder = await folderOf(t);
   const file = join(folder, 'password');
-  await writeFile(file, 'secr%et\n');
-  const read = readRedisUrl(
-    `rediss://ids@cache.example/3?ssl-ca=/ca.pem&prefix=p&raise-max=7&raise-min=7&password-file=${file}`,
-  );
-  assert.deepEqual(
-    [read.host, read.port, read.database, read.username, read.password, read.isTls, read.prefix, read.raiseMin],
-    ['cache.example', 6379, 3, 'ids', 'secr%et', true, 'p', 7n],
-  );
-  assert.equal(readRedisUrl('redis://:a%2Fb@[::1]:1').password, 'a/b');
+  await writeFile(file, 'secret\n');
   for (const [url, message] of [
-    ['http://h', /scheme/],
-    ['redis-sentinel://h', /Sentinel/],
-    ['redis+cluster://h', /Cluster/],
+    ['http://h', /scheme is "http", it must be redis: write redis:\/\/HOST\/DATABASE/],
+    ['mysql://ids:hidden@h/ids', /scheme is "mysql"/],
+    ['hidden', /cannot be read/],
+    ['redis-sentinel://h', /redis\+sentinel/],
     ['redis://h/x', /database/],
-    ['redis://ids:hidden/x@h', /behind its host|cannot be read/],
-    ['redis://ids:hidden#x@h', /behind its host|cannot be read/],
-    ['redis://h?no-such=1', /"no-such" is unknown/],
-    ['redis://h?dialect=cosid', /`unalike` server/],
-    ['redis://h?shard=1', /`unalike` server/],
+    ['redis://ids:hidden/x@h', /is not a URL|cannot be read/],
+    ['redis://ids:hidden#x@h', /is not a URL/],
+    ['redis://h?no-such=1', /no-such/],
     ['redis://h?ssl-ca=x', /rediss/],
     ['redis://h?prefix=a{b', /braces/],
     ['redis://h?raise-min=0', /1 to/],
     ['redis://h?raise-max=9007199254740992', /1 to/],
     ['redis://h?raise-min=9&raise-max=8', /in this order/],
     ['redis://h?request-timeout-ms=600001', /1 to 600000/],
-    ['redis://h?password=hidden', /password-file/],
+    ['redis://h?password=hidden', /password/],
     [`redis://:hidden@h?password-file=${file}`, /more than one way/],
-    ['redis://h?password-env=NO_SUCH_VARIABLE', /not set/],
+    ['redis://h?password-env=NO_SUCH_VARIABLE', /has no text/],
   ]) {
-    assert.throws(
-      () => readRedisUrl(url),
+    await assert.rejects(
+      RedisStore.open({ url, backing: new MemoryStore() }),
       (error) => kind('refused', message)(error) && !error.message.includes('hidden'),
       url,
     );
@@ -232,6 +209,154 @@ test("tags are those of the durable store, sub-keys are apart, and kept names ar
   });
   t.after(() => closed.close());
   await assert.rejects(closed.allocate('unknown', 1n, 0n), kind('tag-unknown'));
+});
+
+test('what a durable store of the program does wrong is told, and granted to nobody', async (t) => {
+  const { redis, path } = await shared(t);
+  class Own extends Switched {
+    wrong;
+
+    async allocate(...request) {
+      const segment = await super.allocate(...request);
+      return typeof this.wrong === 'function' ? this.wrong(segment) : { ...segment, ...this.wrong };
+    }
+  }
+  const backing = new Own(await SqliteStore.open(path));
+  const url = `${redis.url}?raise-min=10&raise-max=10&raise-timeout-ms=5000`;
+  const store = await RedisStore.open({ url, backing });
+  t.after(() => store.close());
+  const thrown = (error) => () => {
+    throw error;
+  };
+  const unfit = /the durable store granted .* which Redis cannot hand out/;
+  for (const [at, [wrong, expected, text]] of [
+    [thrown(new TypeError('granted')), 'ceiling-reached', /the durable store failed: TypeError: granted/],
+    [thrown('a text'), 'ceiling-reached', /the durable store failed: "a text"/],
+    [thrown(new StoreError('outcome-unknown', 'it is lost')), 'ceiling-reached', /it is lost/],
+    [thrown(new StoreError('exhausted', 'nothing is left')), 'exhausted', /nothing is left/],
+    [thrown(new StoreError('refused', 'not today')), 'refused', /not today/],
+    [() => undefined, 'ceiling-reached', /the durable store failed: TypeError/],
+    [() => ({}), 'refused', /start undefined.* which Redis cannot hand out/],
+    [{ start: -1n }, 'refused', unfit],
+    [{ end: 15 }, 'refused', unfit],
+    [{ end: '15' }, 'refused', unfit],
+    [{ version: null }, 'refused', unfit],
+    [{ stride: 2n }, 'refused', unfit],
+    [{ start: 2n ** 64n }, 'refused', unfit],
+    [{ version: 2n ** 64n + 1n }, 'refused', unfit],
+    [{ end: 2n ** 63n + 9n }, 'refused', unfit],
+  ].entries()) {
+    const tag = `order-${at}`;
+    backing.wrong = wrong;
+    await assert.rejects(
+      store.allocate(tag, 10n, 0n),
+      (error) => kind(expected, text)(error) || assert.fail(`${tag}: ${error.kind} ${error.message}`),
+    );
+    backing.wrong = {};
+    const { start } = await eventuallyOf(['exhausted', 'refused'], () => store.allocate(tag, 10n, 0n));
+    assert.ok(start >= backing.granted.find((grant) => grant.tag === tag).end, `what was wrong with ${tag} is burnt`);
+  }
+
+  // Of its other answers.
+  for (const [method, wrong, expected, text] of [
+    ['openTag', undefined, 'outcome-unknown', /the durable store failed: TypeError/],
+    ['openTag', { options: DEFAULT_TAG_OPTIONS, watermark: 5 }, 'outcome-unknown', /the durable store failed/],
+    ['openTag', { options: DEFAULT_TAG_OPTIONS, watermark: 2n ** 64n }, 'refused', /watermark is 18446744073709551616/],
+    ['openTag', { options: { ...DEFAULT_TAG_OPTIONS, start: 1.5 }, watermark: 0n }, 'outcome-unknown', /failed/],
+    ['openTag', { options: { ...DEFAULT_TAG_OPTIONS, start: -1n }, watermark: 0n }, 'refused', /start is -1/],
+    ['identity', 5, 'outcome-unknown', /the durable store failed/],
+    ['identity', 'no name', 'refused', /"no name" is not the identity of a store/],
+  ]) {
+    backing[method] = async () => wrong;
+    await assert.rejects(
+      store[method]('order'),
+      (error) => kind(expected, text)(error) || assert.fail(`${method}: ${error.kind} ${error.message}`),
+    );
+    delete backing[method];
+  }
+  backing.store.createTag = undefined;
+  backing.createTag = undefined;
+  await assert.rejects(store.createTag('new'), kind('refused', /creates no tags by request/));
+});
+
+test('a durable store that never answers keeps nobody waiting', async (t) => {
+  const { redis } = await shared(t);
+  class Silent extends MemoryStore {
+    async identity() {
+      return '0123456789abcdef0123456789abcdef';
+    }
+
+    async allocate() {
+      await new Promise(() => {});
+    }
+  }
+  const backing = new Silent();
+  const store = await RedisStore.open({ url: `${redis.url}?raise-timeout-ms=100`, backing });
+  const began = performance.now();
+  await assert.rejects(store.allocate('order', 1n, 0n), kind('ceiling-reached'));
+  assert.ok(performance.now() - began < 5_000, 'not as long as it is waited for');
+  await store.close();
+});
+
+test('a durable store that was closed grants nothing, and what Redis has goes on', async (t) => {
+  const { open } = await shared(t);
+  const { store, backing } = await open();
+  const granted = [await store.allocate('order', 10n, 0n)];
+  await backing.close();
+  const drain = async () => {
+    for (;;) {
+      granted.push(await store.allocate('order', 10n, 0n));
+    }
+  };
+  await assert.rejects(drain(), kind('ceiling-reached', /closed/));
+  assert.equal(numbers(granted).length, 100);
+  await store.close();
+  const last = await store.allocate('order', 1n, 0n).catch((error) => error);
+  assert.ok(last.isFinal && kind('unavailable', /the store was closed/)(last), String(last));
+});
+
+test('the durable store is asked while nothing of the program waits', async (t) => {
+  const { redis, path } = await shared(t);
+  class Slow extends Switched {
+    async allocate(...request) {
+      this.entered?.resolve();
+      await this.gate?.promise;
+      return super.allocate(...request);
+    }
+  }
+  const backing = new Slow(await SqliteStore.open(path));
+  const url = `${redis.url}?raise-min=10&raise-max=10&raise-timeout-ms=60000`;
+  const store = await RedisStore.open({ url, backing });
+  t.after(() => store.close());
+  [backing.gate, backing.entered] = [deferred(), deferred()];
+  const waiting = Array.from({ length: 5 }, () => store.allocate('order', 1n, 0n));
+  await backing.entered.promise;
+  // A request from within is served by what is there, and the loop turns.
+  assert.equal((await store.openTag('order')).tag, 'order');
+  backing.gate.resolve();
+  assert.equal(numbers(await Promise.all(waiting)).length, 5);
+});
+
+test('threads have stores of their own above one file, and end in the middle of a question', async (t) => {
+  const { redis, path } = await shared(t);
+  const child = new URL('./children/redis.mjs', import.meta.url);
+  const start = (more) =>
+    new Worker(child, { workerData: { url: `${redis.url}?raise-min=20&raise-max=20`, path, ...more } });
+  const drawn = (worker) =>
+    new Promise((resolve, reject) => {
+      let ids;
+      worker.on('message', (told) => (ids = told)).once('error', reject).once('exit', () => resolve(ids));
+    });
+  // Two are ended while their durable store is asked, one by a thread that does not look up.
+  const ended = async (hangs) => {
+    const worker = start({ tag: hangs, draws: 1, hangs });
+    await new Promise((resolve, reject) => worker.once('message', resolve).once('error', reject));
+    await worker.terminate();
+    return [];
+  };
+  const one = { tag: 'order', draws: 60 };
+  const ids = await Promise.all([drawn(start(one)), ended('for ever'), ended('busily'), drawn(start(one))]);
+  assert.deepEqual([ids.flat().length, new Set(ids.flat()).size], [120, 120]);
 });
 
 test('a ceiling is raised in the background before it is reached, and the interval continues', async (t) => {
@@ -422,7 +547,9 @@ test('a replica that is promoted with old data grants nothing of it', async (t) 
   });
   t.after(() => promoted.close());
   for (let round = 0; round < 30; round += 1) {
-    granted.push(await promoted.allocate('order', 5n, 0n), await store.allocate('order', 5n, 0n));
+    for (const one of [promoted, store]) {
+      granted.push(await eventually(() => one.allocate('order', 5n, 0n)));
+    }
   }
   numbers(granted);
   assert.ok(folder);
@@ -433,10 +560,10 @@ test('a request that gets no answer ends in time, and what it granted is burnt',
   const { store } = await open('raise-min=100&request-timeout-ms=200&connect-timeout-ms=200');
   const granted = [await store.allocate('order', 1n, 0n)];
   const clients = async () => (await redis.ask('CLIENT', 'LIST')).match(/cmd=evalsha/g)?.length ?? 0;
-  assert.equal(await clients(), 1);
+  const before = await clients();
   const { child } = redis;
   await stopped(child);
-  await assert.rejects(store.allocate('order', 1n, 0n), kind('outcome-unknown', /200 ms/));
+  await assert.rejects(store.allocate('order', 1n, 0n), kind('outcome-unknown'));
   await assert.rejects(store.allocate('order', 1n, 0n), kind('unavailable', /no connection/));
   child.kill('SIGCONT');
   granted.push(await eventually(() => store.allocate('order', 1n, 0n)));
@@ -451,9 +578,7 @@ test('a request that gets no answer ends in time, and what it granted is burnt',
     granted.push(await eventually(() => store.allocate('order', 1n, 0n)));
   }
   numbers(granted);
-  while ((await clients()) > 1) {
-    await sleep(10);
-  }
+  await until('the other connections are closed', async () => (await clients()) <= before + 1);
 });
 
 test('an answer that is lost right after the script was sent burns the grant', async (t) => {
@@ -461,7 +586,8 @@ test('an answer that is lost right after the script was sent burns the grant', a
   const proxy = await CuttingProxy.start(t, redis.port);
   const { store, backing } = await open('raise-min=100', proxy.url);
   const granted = [await store.allocate('order', 1n, 0n)];
-  proxy.cuts = (sent) => sent.includes(ALLOCATE.sha1);
+  const [allocate, install] = [await scriptSha1('tag', 'allocate'), await scriptSha1('tag', 'durable', 'install')];
+  proxy.cuts = (sent) => sent.includes(allocate);
   await assert.rejects(store.allocate('order', 1n, 0n), kind('outcome-unknown'));
   proxy.cuts = () => false;
   const next = await store.allocate('order', 1n, 0n);
@@ -473,7 +599,7 @@ test('an answer that is lost right after the script was sent burns the grant', a
   await redis.ask('SCRIPT', 'FLUSH');
   const before = backing.granted.length;
   const cut = proxy.cut;
-  proxy.cuts = (sent) => sent.includes(INSTALL.sha1) && proxy.cut === cut;
+  proxy.cuts = (sent) => sent.includes(install) && proxy.cut === cut;
   granted.push(await eventually(() => store.allocate('order', 1n, 0n)));
   assert.ok(proxy.cut > cut);
   assert.ok(backing.granted.length >= before + 1);
@@ -529,6 +655,12 @@ test('a server that is full, denies access, or is none is told of in words', asy
     String(await freePort()),
   );
   await assert.rejects(opened(cluster.url), kind('refused', /Cluster/));
+  await cluster.ask('CLUSTER', 'ADDSLOTSRANGE', '0', '16383');
+  const ofCluster = await eventually(() => opened(`redis+cluster://127.0.0.1:${cluster.port}`));
+  t.after(() => ofCluster.close());
+  assert.equal(numbers([await eventually(() => ofCluster.allocate('clustered', 3n, 0n))]).length, 3);
+  const sentinels = opened(`redis+sentinel://127.0.0.1:${await freePort()}/ids`);
+  await assert.rejects(sentinels, kind('unavailable', /Sentinel/));
 
   // What speaks like Redis and does not say what it is.
   for (const [answer, message] of [
@@ -550,89 +682,48 @@ test('a server that is full, denies access, or is none is told of in words', asy
     opened(`redis://127.0.0.1:${silent.address().port}?connect-timeout-ms=100`),
     kind('unavailable', /within 100 ms/),
   );
-  await assert.rejects(RedisStore.open({ url: redis.url }), kind('refused', /--backing none/));
+  await assert.rejects(RedisStore.open({ url: redis.url }), kind('refused', /backing: 'none'/));
 });
 
 test('a connection with TLS trusts only whom it is told to', async (t) => {
   const folder = await folderOf(t);
-  const run = promisify(execFile);
-  const [key, certificate] = [join(folder, 'key.pem'), join(folder, 'ca.pem')];
-  await run('openssl', [
-    ...['req', '-x509', '-newkey', 'rsa:2048', '-nodes', '-keyout', key, '-out', certificate, '-days', '2'],
-    ...['-subj', '/CN=localhost', '-addext', 'subjectAltName=DNS:localhost,IP:127.0.0.1'],
-  ]);
+  const { ca, key, certificate } = await certificates(folder);
   const tlsPort = await freePort();
   const tls = ['--tls-port', String(tlsPort), '--tls-cert-file', certificate, '--tls-key-file', key];
-  await RedisProcess.start(t, folder, ...tls, '--tls-ca-cert-file', certificate, '--tls-auth-clients', 'no');
+  await RedisProcess.start(t, folder, ...tls, '--tls-ca-cert-file', ca, '--tls-auth-clients', 'no');
   const backing = await SqliteStore.open(join(folder, 'ids.sqlite'));
   t.after(() => backing.close());
-  const url = `rediss://127.0.0.1:${tlsPort}/0`;
+  const url = `rediss://localhost:${tlsPort}/0`;
   await assert.rejects(RedisStore.open({ url, backing }), kind('refused', /no TLS with a server that can be trusted/));
   await assert.rejects(
     RedisStore.open({ url: `${url}?ssl-ca=${key}`, backing }),
     kind('refused', /holds no certificate/),
   );
-  const store = await RedisStore.open({ url: `${url}?ssl-ca=${certificate}`, backing });
+  const store = await RedisStore.open({ url: `${url}?ssl-ca=${ca}`, backing });
   t.after(() => store.close());
   assert.equal((await store.allocate('order', 1n, 0n)).start, 1n);
 });
 
-test('a program that has nothing else to do ends', async (t) => {
+test('a program ends by itself with an open store, and when it wants to in the middle of a question', async (t) => {
   const { redis, path } = await shared(t);
-  const program = `
-    import { RedisStore } from ${JSON.stringify(new URL('../dist/redis.js', import.meta.url).href)};
-    import { SqliteStore } from ${JSON.stringify(new URL('../dist/sqlite.js', import.meta.url).href)};
+  const from = (name) => JSON.stringify(new URL(`../dist/${name}.js`, import.meta.url).href);
+  const opening = `
+    import { RedisStore } from ${from('redis')};
+    import { SqliteStore } from ${from('sqlite')};
     const backing = await SqliteStore.open(${JSON.stringify(path)});
-    const store = await RedisStore.open({ url: ${JSON.stringify(redis.url)}, backing });
-    console.log(String((await store.allocate('order', 1n, 0n)).start));`;
-  const { stdout } = await promisify(execFile)(process.execPath, ['--input-type=module', '-e', program], {
-    timeout: 30_000,
-  });
-  assert.equal(stdout, '1\n');
-});
-
-test('a lease is written and read in one way', () => {
-  const lease = { worker: 7, grantId: 0xabn, notBeforeMs: 5n, validUntilMs: (1n << 53n) - 1n };
-  const record = (holder) => ({ lease, holder, acquiredMs: 0n, isFinal: true });
-  for (const holder of ['', 'a', 'two words ', ' ', '\u00e9']) {
-    assert.deepEqual(readWorker(7, writeWorker(record(holder))), record(holder));
-  }
-  const right = writeWorker(record('a'));
-  assert.equal(right, '000000000000000000000000000000ab 5 9007199254740991 0 1 a');
-  for (const [from, to] of [
-    ['ab 5', 'AB 5'],
-    ['000ab', '0ab'],
-    [' 5 ', ' 05 '],
-    [' 5 ', ' -5 '],
-    [' 5 ', ' '],
-    ['9007199254740991', '9007199254740992'],
-    ['9007199254740991', '4'],
-    [' 0 1 ', ' 0 2 '],
-    [' a', ' a\u0001'],
-    [' a', ''],
-  ]) {
-    assert.notEqual(right.replace(from, to), right);
-    assert.equal(readWorker(7, right.replace(from, to)), null, `${from} ${to}`);
-  }
-  const binding = writeBinding(new NamespaceBinding(LAYOUT, 600_000n, 9n));
-  const fields = { generation: 'g', incarnation: 'i', binding, bound_ms: '9', 'worker:7': right, claim: '' };
-  assert.equal(readHash(new Map(Object.entries(fields))).workers.get(7).text, right);
-  for (const damage of [
-    { 'worker:16': right },
-    { 'worker:07': right },
-    { 'worker:8': '' },
-    { bound_ms: '-1' },
-    { begun_by: 'use' },
-    { binding: '' },
-    { binding: binding.replace('version=1', 'version=2') },
-    { binding: `${binding} more=1` },
-  ]) {
-    assert.throws(
-      () => readHash(new Map(Object.entries({ ...fields, ...damage }))),
-      RangeError,
-      JSON.stringify(damage),
-    );
-  }
+    const store = await RedisStore.open({ url: ${JSON.stringify(redis.url)}, backing });`;
+  const ends = [
+    "console.log((await store.allocate('order', 1n, 0n)).start > 0n);",
+    "store.allocate('order', 1n, 0n).then(({ start }) => console.log(start > 0n));",
+    "backing.allocate = () => new Promise(() => {}); store.allocate('a', 1n, 0n).catch(() => console.log(true));",
+    "backing.allocate = async () => { console.log(true); process.exit(0); }; store.allocate('b', 1n, 0n);",
+  ];
+  const ran = ends.map((end) =>
+    promisify(execFile)(process.execPath, ['--no-warnings', '--input-type=module', '-e', `${opening} ${end}`], {
+      timeout: 30_000,
+    }),
+  );
+  assert.deepEqual((await Promise.all(ran)).map(({ stdout }) => stdout), Array(4).fill('true\n'));
 });
 
 test('each namespace has its own tag of time', () => {
@@ -642,7 +733,6 @@ test('each namespace has its own tag of time', () => {
   assert.match(timeTag('x'.repeat(116)), /^redis-leases\u001fx{98}~[0-9a-f]{16}$/);
   assert.notEqual(timeTag('x'.repeat(116)), timeTag('x'.repeat(117)));
   assert.ok(Buffer.byteLength(timeTag('\u{1f600}'.repeat(32))) <= 128);
-  assert.deepEqual([0n, 2_000n, 60_000n, 86_400_000n].map(leadMs), [1_000n, 1_000n, 30_000n, 60_000n]);
 });
 
 test('leases of one worker never meet, whatever happens to Redis', async (t) => {
@@ -740,15 +830,15 @@ test('a lease is extended and released by its grant id only', async (t) => {
 });
 
 test('a holder whose time is over is told so, and gets a lease anew', async (t) => {
-  const { redis, path, open } = await shared(t);
-  const { store } = await open('raise-min=100&raise-timeout-ms=2000');
+  const { redis, open } = await shared(t);
+  const { store, backing } = await open('raise-min=100&raise-timeout-ms=2000');
   const lease = await acquire(store, { horizonMs: 500n });
-  const boundMs = BigInt(await redis.ask('HGET', 'unalike:leases:{default}', 'bound_ms'));
+  const shownMs = BigInt(await redis.ask('HGET', 'unalike:leases:{default}', 'bound_ms'));
   // As if an answer had been lost, or as another Redis does.
-  const durable = await SqliteStore.open(path);
-  t.after(() => durable.close());
-  const lostUntilMs = (await durable.allocate(timeTag('default'), 700n, 0n)).end;
-  assert.equal(lostUntilMs, boundMs + 700n);
+  const lostUntilMs = (await backing.allocate(timeTag('default'), 700n, 0n)).end;
+  // Time may have been granted in the background meanwhile.
+  const boundMs = lostUntilMs - 700n;
+  assert.ok(boundMs >= shownMs, `${boundMs} ${shownMs}`);
   while (BigInt(Date.now()) <= boundMs) {
     await sleep(5);
   }
@@ -768,7 +858,8 @@ test("a lease whose answer was lost is nobody's", async (t) => {
   const proxy = await CuttingProxy.start(t, redis.port);
   const { store } = await open('raise-min=100', proxy.url);
   await acquire(store);
-  proxy.cuts = (sent) => sent.includes(LEASES_WRITE.sha1);
+  const write = await scriptSha1('leases', 'leases_write');
+  proxy.cuts = (sent) => sent.includes(write);
   await assert.rejects(acquire(store, { preferredWorker: 9 }), kind('outcome-unknown'));
   proxy.cuts = () => false;
   assert.notEqual((await acquire(store, { preferredWorker: 9 })).worker, 9, 'it is under a lease');

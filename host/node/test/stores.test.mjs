@@ -345,7 +345,7 @@ describe('any store by its URL', { concurrency: 4 }, () => {
     assert.deepEqual([orders.ids.size, flakes.ids.size], [300, 60]);
   });
 
-  test('without the library all else works, and this entry says what to do', async (t) => {
+  test('without the library all else works, and the entries that need it say what to do', async (t) => {
     const folder = await folderOf(t);
     const isCode = (path) => !path.endsWith('unalike.node');
     await mkdir(join(folder, 'dist'));
@@ -354,19 +354,25 @@ describe('any store by its URL', { concurrency: 4 }, () => {
     const code = `
       import { writeFile } from 'node:fs/promises';
       import { Ids, MemoryStore } from './dist/index.js';
+      import { MysqlStore } from './dist/mysql.js';
+      import { RedisStore } from './dist/redis.js';
       import { Store } from './dist/stores.js';
       const ids = await Ids.open({ segments: new MemoryStore() });
       console.log(String(await (await ids.sequence('order')).next()));
-      const open = () => Store.open('postgres://h/ids').catch(({ kind, message }) => console.log(kind, message));
+      const said = ({ kind, message }) => console.log(kind, message);
+      const open = () => Store.open('postgres://h/ids').catch(said);
       await open();
+      await MysqlStore.open('mysql://ids@h/ids').catch(said);
+      await RedisStore.open({ url: 'redis://h', backing: new MemoryStore() }).catch(said);
       await writeFile(new URL('dist/unalike.node', import.meta.url), 'no library at all');
       await open();
     `;
     await writeFile(join(folder, 'program.mjs'), code);
     const [id, ...said] = (await ran(join(folder, 'program.mjs'))).trim().split('\n');
-    assert.deepEqual([id, said.length], ['1', 2]);
+    assert.deepEqual([id, said.length], ['1', 4]);
     for (const each of said) {
-      assert.match(each, /^refused this program cannot load the library .*npm run native\).*unalike\.node/);
+      assert.match(each, /^refused this .*; unalike\/sqlite and unalike\/remote do without it\. .*npm run native\)/);
+      assert.match(each, /unalike\.node/);
     }
   });
 });

@@ -33,8 +33,6 @@ mod record;
 mod replication;
 mod schema;
 mod segments;
-#[cfg(test)]
-mod shared;
 
 use std::collections::BTreeMap;
 use std::fmt;

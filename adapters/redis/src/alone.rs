@@ -314,6 +314,11 @@ impl TagRows for Alone {
 
 #[async_trait]
 impl SegmentStore for Alone {
+    /// Which leases are kept where, a durable store notes alone.
+    async fn leave_leases(&self, _: &str) -> Result<(), StoreError> {
+        Err(StoreError::refused("a store in Redis cannot stand behind one in Redis: name the durable store behind it"))
+    }
+
     async fn allocate(&self, tag: &str, count: u64, at_least: u64) -> Result<Segment, StoreError> {
         self.grant_or_create(tag, count, at_least).await
     }

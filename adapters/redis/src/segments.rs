@@ -476,6 +476,11 @@ async fn keep(store: Weak<Inner>, every: Duration, preheat: bool) {
 
 #[async_trait]
 impl SegmentStore for Segments {
+    /// Which leases are kept where, a durable store notes alone.
+    async fn leave_leases(&self, _: &str) -> Result<(), StoreError> {
+        Err(StoreError::refused("a store in Redis cannot stand behind one in Redis: name the durable store behind it"))
+    }
+
     async fn allocate(&self, tag: &str, count: u64, at_least: u64) -> Result<Segment, StoreError> {
         validate_allocate(tag, count, at_least)?;
         let inner = &self.0;

@@ -208,6 +208,20 @@ impl Stores {
         }
     }
 
+    /// Looks whether a Redis above this store may lease its workers itself: no namespace would have two places then, as
+    /// it is this store that notes which have left it.
+    ///
+    /// # Errors
+    /// The kind `store` where workers are leased from another store, which would not hear of it.
+    pub fn check_leaving(&self) -> Result<(), Failure> {
+        if !self.own()?.has_leases_elsewhere {
+            return Ok(());
+        }
+        let what = "the store behind Redis has its leases in another store, which would lease the same workers: keep the \
+                    leases there, or open it without";
+        Err(StoreError::refused(what).into())
+    }
+
     /// Where the store of the sequences is, for messages.
     #[must_use]
     pub fn address(&self) -> Option<String> {
@@ -288,6 +302,8 @@ pub(crate) struct OpenStores {
     sequences: Vec<Opened>,
     /// Whether the leases are in a file.
     has_lease_file: bool,
+    /// Whether workers are leased from another store than that of the sequences.
+    has_leases_elsewhere: bool,
 }
 
 impl OpenStores {
@@ -298,6 +314,8 @@ impl OpenStores {
             limits: options.limits(),
             ..opening
         };
+        let has_leases_elsewhere =
+            options.leases.as_ref().is_some_and(|url| !url.is_nothing() && options.store.only() != Some(url));
         let set = options.set();
         let mut open = if options.is_remote() { set.unopened(opening) } else { set.open(opening).await? };
         match leases(options, &mut open).await {
@@ -310,7 +328,7 @@ impl OpenStores {
                     }
                     _ => open.segments().map(Arc::clone),
                 };
-                Ok(Self { segments, leases, sequences: open.into_stores(), has_lease_file })
+                Ok(Self { segments, leases, sequences: open.into_stores(), has_lease_file, has_leases_elsewhere })
             }
             Err(failure) => {
                 // A file of SQLite that is never closed counts as open.

@@ -4,6 +4,8 @@
  * @module
  */
 
+import { types } from 'node:util';
+
 import { shown } from './names.js';
 import { isU64 } from './numbers.js';
 import { optionParts, recordOf, type Answer, type Answered, type Ask, type Question } from './rust-store.js';
@@ -40,7 +42,12 @@ async function answered(store: SegmentStore, question: Question): Promise<Answer
       return name === null || name === undefined ? {} : { name };
     }
     case 'leaveLeases':
-      await store.leaveLeases?.(tag);
+      if (store.leaveLeases !== undefined) {
+        await store.leaveLeases(tag);
+      } else if (typeof (store as { acquire?: unknown }).acquire === 'function') {
+        const what = 'has no method leaveLeases, by which it hears that Redis does: leave leasesIn out, or give it one';
+        throw refusedByStore(`the durable store leases workers, too, and ${what}`);
+      }
       return {};
     default:
       throw refusedByStore(`the durable store is asked for nothing that is called ${what}`);
@@ -74,12 +81,21 @@ function recordParts({ options, watermark }: TagRecord): NonNullable<Answered['r
 }
 
 function fail(answer: Answer, error: unknown): void {
-  if (error instanceof StoreError) {
-    answer.failed(String(error.kind), String(error.message));
-    return;
+  let [what, detail] = ['the durable store failed with what cannot be shown', ''];
+  try {
+    if (error instanceof StoreError) {
+      answer.failed(String(error.kind), String(error.message));
+      return;
+    }
+    if (types.isNativeError(error)) {
+      // Of any realm.
+      [what, detail] = [`the durable store failed: ${error.name}: ${error.message}`, String(error.stack)];
+    } else {
+      what = `the durable store failed: ${said(error)}`;
+    }
+  } catch {
+    // Whatever its parts do.
   }
-  const what = `the durable store failed: ${error instanceof Error ? `${error.name}: ${error.message}` : said(error)}`;
   answer.failed('outcome-unknown', what);
-  const detail = error instanceof Error && error.stack !== undefined ? { detail: error.stack } : {};
-  process.emitWarning(what, { type: 'UnalikeWarning', ...detail });
+  process.emitWarning(what, { type: 'UnalikeWarning', detail });
 }

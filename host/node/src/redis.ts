@@ -22,6 +22,7 @@ import { openStores, RustStore, type NativeStores } from './rust-store.js';
 import { said } from './said.js';
 import {
   refusedByStore,
+  StoreError,
   type FormatOwner,
   type FormatPart,
   type Lease,
@@ -149,7 +150,7 @@ export class RedisStore extends RustStore {
       const there = this.#leasesThere;
       return await (there === null
         ? super.release(name, what, grantId, endMs)
-        : there.release(name, what, grantId, endMs));
+        : inTime('ending a lease', there.release(name, what, grantId, endMs)));
     }
     validateOwn(name);
     return await super.release(name, what);
@@ -172,25 +173,45 @@ export class RedisStore extends RustStore {
 
   /** Formats are kept in the durable store. */
   override async bindFormat(owner: FormatOwner, part: FormatPart, first: bigint | null): Promise<bigint | null> {
-    return (await this.#backing.bindFormat?.(owner, part, first)) ?? null;
+    return (await inTime('looking up a format', this.#backing.bindFormat?.(owner, part, first))) ?? null;
   }
 
   override async acquire(request: LeaseAcquire): Promise<Lease> {
-    return await (this.#leasesThere?.acquire(request) ?? super.acquire(request));
+    const there = this.#leasesThere;
+    return await (there === null ? super.acquire(request) : inTime('leasing a worker', there.acquire(request)));
   }
 
   override async extend(request: LeaseExtend): Promise<Lease> {
-    return await (this.#leasesThere?.extend(request) ?? super.extend(request));
+    const there = this.#leasesThere;
+    return await (there === null ? super.extend(request) : inTime('extending a lease', there.extend(request)));
   }
 
   override async leaseIdentity(): Promise<string | null> {
-    return await (this.#leasesThere?.leaseIdentity() ?? super.leaseIdentity());
+    const there = this.#leasesThere;
+    return await (there === null ? super.leaseIdentity() : inTime('asking for its name', there.leaseIdentity()));
   }
 
   /** Closes the connections, those of the durable store, too. Requests fail from then on. */
   override async close(): Promise<void> {
-    this.#closing ??= super.close().finally(() => this.#backing.close());
+    this.#closing ??= super.close().finally(() => inTime('closing it', this.#backing.close()));
     await this.#closing;
+  }
+}
+
+/** After how long an answer of the durable store is given up, as the library does. */
+const ANSWER_MAX_MS = 10_000;
+
+/** What the durable store answers in time. @throws {StoreError} `outcome-unknown` */
+async function inTime<Value>(what: string, answer: Promise<Value> | Value): Promise<Value> {
+  let timer: NodeJS.Timeout | undefined;
+  const late = new Promise<never>((_, reject) => {
+    const message = `${what}: the durable store brought no answer within ${ANSWER_MAX_MS / 1_000} s`;
+    timer = setTimeout(() => reject(new StoreError('outcome-unknown', message)), ANSWER_MAX_MS);
+  });
+  try {
+    return await Promise.race([answer, late]);
+  } finally {
+    clearTimeout(timer);
   }
 }
 

@@ -16,6 +16,7 @@ import { MemoryStore } from '../dist/memory.js';
 import { RedisStore } from '../dist/redis.js';
 import { SqliteStore } from '../dist/sqlite.js';
 import { StoreError } from '../dist/store.js';
+import { Store } from '../dist/stores.js';
 import { certificates, deferred, folderOf, freePort, needed, stopped, until } from './fixtures.mjs';
 import { CuttingProxy, RedisProcess, scriptSha1, Switched } from './redis-servers.mjs';
 
@@ -733,6 +734,43 @@ test('each namespace has its own tag of time', () => {
   assert.match(timeTag('x'.repeat(116)), /^redis-leases\u001fx{98}~[0-9a-f]{16}$/);
   assert.notEqual(timeTag('x'.repeat(116)), timeTag('x'.repeat(117)));
   assert.ok(Buffer.byteLength(timeTag('\u{1f600}'.repeat(32))) <= 128);
+});
+
+test('a namespace has one place, whatever stands behind Redis', async (t) => {
+  const { redis, path, folder } = await shared(t);
+  const request = {
+    namespace: 'default',
+    layout: LAYOUT,
+    holder: 'a',
+    preferredWorker: null,
+    nowMs: BigInt(Date.now()),
+    horizonMs: 60_000n,
+  };
+  const refuses = async (prefix, backing, words) => {
+    const store = await RedisStore.open({ url: `${redis.url}?prefix=${prefix}`, backing, leasesIn: 'redis' });
+    t.after(() => store.close());
+    await assert.rejects(store.acquire(request), (error) => error.kind === 'refused' && words.test(error.message));
+  };
+  const durable = await SqliteStore.open(path);
+  const methods = ['allocate', 'release', 'openTag', 'createTag', 'identity', 'acquire', 'extend', 'close'];
+  const wrapper = Object.fromEntries(methods.map((name) => [name, (...given) => durable[name](...given)]));
+  await refuses('wrapped', wrapper, /no method leaveLeases/);
+  const inner = await RedisStore.open({ url: `${redis.url}?prefix=inner`, backing: await SqliteStore.open(path) });
+  await refuses('outer', inner, /cannot stand behind one in Redis/);
+  const elsewhere = await Store.open(needed('UNALIKE_TEST_ETCD') + '/' + folder.split('/').pop(), {
+    leases: needed('UNALIKE_TEST_MYSQL'),
+  });
+  await refuses('elsewhere', elsewhere, /has its leases in another store/);
+});
+
+test('an error that cannot be shown is told all the same', async (t) => {
+  const { redis } = await shared(t);
+  const error = Object.defineProperty(new Error('no'), 'message', { value: Symbol('odd') });
+  const backing = Object.assign(new MemoryStore(), { allocate: () => Promise.reject(error) });
+  backing.identity = () => Promise.resolve('0'.repeat(31) + '1');
+  const store = await RedisStore.open({ url: redis.url, backing });
+  t.after(() => store.close());
+  await assert.rejects(store.allocate('order', 10n, 0n), StoreError);
 });
 
 test('leases of one worker never meet, whatever happens to Redis', async (t) => {

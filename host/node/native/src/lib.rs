@@ -153,6 +153,7 @@ impl Stores {
     #[napi]
     pub fn leave_leases<'env>(&self, env: &'env Env, namespace: String) -> napi::Result<Object<'env>> {
         self.ask(env, || {
+            self.0.check_leaving()?;
             Ok(move |store: Arc<dyn SegmentStore>| async move {
                 let left = store.leave_leases(&namespace).await;
                 leases_left(left, |time| async move { store.tag(&time).await }).await

@@ -4,6 +4,7 @@
 //! own. A store that grants nothing raises `unalike.StoreError`.
 
 mod component;
+mod ending;
 mod own;
 
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use unalike::storage::{
 use unalike::{AdaptiveStep, FieldOrder, ID_MAX, RefillPolicy, StepPolicy};
 use unalike_bindings::{Failure, HostOptions};
 
+use crate::ending::waiting;
 use crate::own::OwnStore;
 
 /// The stores of a program, open in one process.
@@ -49,7 +51,7 @@ impl Stores {
     #[new]
     #[pyo3(signature = (options, own=None))]
     fn new(py: Python<'_>, options: &str, own: Option<Py<PyAny>>) -> PyResult<Self> {
-        let opened = py.detach(|| {
+        let opened = waiting(py, || {
             let options = if own.is_some() { HostOptions::read_above(options) } else { HostOptions::read(options) }?;
             refuse_sqlite(&options)?;
             match own {
@@ -132,6 +134,7 @@ impl Stores {
 
     fn leave_leases(&self, py: Python<'_>, namespace: String) -> PyResult<()> {
         self.ask(py, |stores| {
+            stores.check_leaving()?;
             stores.ask(|store| async move {
                 let left = store.leave_leases(&namespace).await;
                 leases_left(left, |time| async move { store.tag(&time).await }).await
@@ -216,7 +219,7 @@ impl Stores {
         py: Python<'_>,
         question: impl FnOnce(&unalike_bindings::Stores) -> Result<T, Failure> + Send,
     ) -> PyResult<T> {
-        py.detach(|| question(&self.0)).map_err(|failure| raised(py, &failure))
+        waiting(py, || question(&self.0)).map_err(|failure| raised(py, &failure))
     }
 }
 
@@ -294,12 +297,6 @@ fn warnings() -> Vec<(String, u8, String)> {
     taken.map(|warning| (warning.part, level(warning.is_error), warning.message)).collect()
 }
 
-/// Waits until no question to a store of the program's own is being started: before the interpreter ends.
-#[pyfunction]
-fn end(py: Python<'_>) {
-    py.detach(own::end);
-}
-
 #[pymodule]
 mod _native {
     use pyo3::prelude::*;
@@ -307,9 +304,11 @@ mod _native {
     #[pymodule_export]
     use super::component::{Handle, Instance};
     #[pymodule_export]
+    use super::ending::end;
+    #[pymodule_export]
     use super::own::Answer;
     #[pymodule_export]
-    use super::{Stores, end, warnings};
+    use super::{Stores, warnings};
 
     #[pymodule_init]
     fn init(_module: &Bound<'_, PyModule>) -> PyResult<()> {

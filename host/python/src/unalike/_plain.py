@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import _thread
-import atexit
-import functools
 import logging
 import signal
 import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Optional, Protocol, cast
 
-from ._process import current
+from ._process import is_ending
 from .store import (
     AdaptiveStep,
     FixedStep,
@@ -30,7 +28,7 @@ from .store import (
 if TYPE_CHECKING:
     from . import _native
 
-__all__ = ["Asked", "end_at_exit", "layout_parts", "option_parts", "record"]
+__all__ = ["Asked", "layout_parts", "option_parts", "record"]
 
 _HAS_MASKS: Final = hasattr(signal, "pthread_sigmask")
 _log: Final = logging.getLogger("unalike")
@@ -51,7 +49,7 @@ class Asked:
         self._signals: Final = signal.pthread_sigmask(signal.SIG_BLOCK, ()) if _HAS_MASKS else None
 
     def start(self, answer: _native.Answer, what: str, arguments: tuple[Any, ...]) -> None:
-        if _ending == current():
+        if is_ending():
             raise StoreError("unavailable", "the interpreter is about to end")
         start = _thread.start_new_thread
         if isinstance(start, types.BuiltinFunctionType):
@@ -104,22 +102,9 @@ class Asked:
         leave: Optional[Callable[[str], None]] = getattr(self._store, "leave_leases", None)
         if leave is not None:
             leave(namespace)
-
-
-_ending = 0
-"""The mark of the process whose interpreter is about to end."""
-
-
-@functools.cache
-def end_at_exit(wait: Callable[[], None]) -> None:
-    """Has no store of the program's own asked anything more when the interpreter ends."""
-
-    def end() -> None:
-        global _ending
-        _ending = current()
-        wait()
-
-    atexit.register(end)
+        elif callable(getattr(self._store, "acquire", None)):
+            what = "and has no method leave_leases, by which it hears that Redis does: leave leases_in out, or give it one"
+            raise StoreError("refused", f"the durable store leases workers, too, {what}")
 
 
 def record(tag: str, options: _native.OptionParts, watermark: int) -> TagRecord:

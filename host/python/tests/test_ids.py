@@ -59,7 +59,7 @@ def trap(ids: Ids) -> None:
     def broken(*_: Any) -> Any:
         raise RuntimeError("the test breaks an import")
 
-    requests._storage, requests._collect = None, broken
+    requests._storage, requests._read = None, broken
 
 
 def test_ids_ascend_and_nothing_is_lost() -> None:
@@ -948,3 +948,46 @@ def test_an_instance_says_what_it_was_asked() -> None:
 
 def test_records() -> None:
     assert TagRecord("order", TagOptions(), 0).options.step == AdaptiveStep()
+
+
+@pytest.mark.parametrize("kind", ["nonsense", None, 5])
+def test_a_kind_that_a_store_made_up(kind: Any) -> None:
+    """Nothing is known of what it granted, and the component goes on."""
+
+    class Failing(MemoryStore):
+        def allocate(self, tag: str, count: int, at_least: int) -> Segment:
+            if tag == "bad":
+                raise StoreError(kind, "said")
+            return super().allocate(tag, count, at_least)
+
+    with Ids(segments=Failing(), wait_max=0.2) as ids:
+        good, bad = ids.sequence("good"), ids.sequence("bad")
+        assert good.next() == 1
+        with raised("timeout"):
+            bad.next()
+        assert good.next() == 2, "what it held is still there"
+
+
+def test_a_grant_that_cannot_be_shown() -> None:
+    class Failing(MemoryStore):
+        def allocate(self, tag: str, count: int, at_least: int) -> Segment:
+            granted = super().allocate(tag, count, at_least)
+            return Segment(granted.start, 10**5_000, 1, 0, 1) if tag == "bad" else granted
+
+    with Ids(segments=Failing(), wait_max=0.2) as ids:
+        good, bad = ids.sequence("good"), ids.sequence("bad")
+        assert good.next() == 1
+        with raised("store"):
+            bad.next()
+        assert good.next() == 2
+
+
+def test_numbers_that_cannot_be_shown() -> None:
+    class Odd:
+        def __index__(self) -> int:
+            raise ValueError("said the test")
+
+    with Ids(segments=MemoryStore()) as ids:
+        for count in (10**5_000, Odd()):
+            with raised("argument_invalid", argument="count"):
+                ids.sequence("order").take(count)  # type: ignore[arg-type]

@@ -700,3 +700,27 @@ def test_a_handler_that_forks_at_any_call(kind: str, call: str, way: str) -> Non
 def test_a_handler_that_forks_and_returns_in_the_child(kind: str, call: str) -> None:
     """The child goes on in the middle of its parent's call, which nobody there would end."""
     run(OPENED + FORKING, kind, call)
+
+
+END = """
+ids = Ids(segments=store, leases=store)
+of, flakes = ids.sequence("order", step=FixedStep(1)), ids.snowflake("default", "twitter", horizon_ms=300)
+sys.setswitchinterval(1e-6)
+
+def draw():
+    while True:
+        try:
+            of.take(3), of.next(), flakes.status()
+        except IdsError:
+            pass
+
+for _ in range(3):
+    threading.Thread(target=draw, daemon=True).start()
+time.sleep(random.random() * 0.1)
+"""
+
+
+def test_threads_that_the_interpreter_ends() -> None:
+    """In the middle of a call into the component, it would end the process as well."""
+    for _ in range(10):
+        run(END)

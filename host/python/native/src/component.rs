@@ -1,10 +1,11 @@
 //! The components in wasmtime, whose functions take and give Python's values by their types.
 //!
 //! In Python a record is a dictionary under its WIT names, an enum a text, a variant its name or `{name: value}`, a
-//! result `{"ok": value}` or `{"err": value}`, an option `None` or the value, a list a list, and a resource a [`Handle`].
+//! result `{"ok": value}` or `{"err": value}`, an option `None` or the value, a list a list, and a resource a
+//! [`Handle`].
 //!
-//! A call keeps the interpreter's lock: it takes a microsecond, and nothing in it waits. So nobody forks while another
-//! thread is in wasmtime, whose locks a child would find held for ever.
+//! A call keeps the interpreter's lock but where an import runs Python: it takes a microsecond, and nothing in it waits.
+//! So nobody forks while another thread holds a lock of wasmtime's, which a child would find held for ever.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError, TryLockError};
@@ -12,9 +13,11 @@ use std::sync::{Mutex, PoisonError, TryLockError};
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBool, PyDict, PyList, PyTuple, PyType};
+use pyo3::types::{PyBool, PyDict, PyList, PyNotImplemented, PyTuple, PyType};
 use wasmtime::component::{Component, Func, Linker, ResourceAny, Type, Val, types};
 use wasmtime::{Config, Engine, Store, StoreContextMut, StoreLimits, StoreLimitsBuilder};
+
+use crate::ending::Inside;
 
 /// An instance with 100,000 open tags needs well under this many bytes of memory.
 const MEMORY_MAX: usize = 1 << 30;
@@ -37,8 +40,8 @@ fn loaded<'py>(py: Python<'py>, place: &'py PyOnceLock<Component>, code: &[u8]) 
     place.get_or_try_init(py, || {
         let engine = engine(py)?;
         #[expect(unsafe_code, reason = "machine code is trusted, and there is no safe way to say so")]
-        // SAFETY: the bytes are wasmtime's own, made of the component by the build script of `unalike-artifact` and part
-        // of this library since: whoever can change them can change the library.
+        // SAFETY: the bytes are wasmtime's own, made of the component by the build script of `unalike-artifact` and
+        // part of this library since: whoever can change them can change the library.
         let component = unsafe { Component::deserialize(engine, code) };
         component.map_err(failed)
     })
@@ -96,8 +99,10 @@ impl Instance {
         Ok(Self(Mutex::new(Some(Live::new(component, &Linker::new(engine(py)?), &exports)?))))
     }
 
-    /// Calls a function by its name, such as `sequence.open`.
+    /// Calls a function by its name, such as `sequence.open`. `NotImplemented`: the interpreter is about to end this
+    /// thread, for which nothing else may be made any more.
     fn call<'py>(&self, py: Python<'py>, name: &str, arguments: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyAny>> {
+        let Some(_inside) = Inside::enter() else { return Ok(PyNotImplemented::get(py).to_owned().into_any()) };
         self.with(|live| {
             let (function, types, has_result) =
                 live.functions.get(name).ok_or_else(|| PyTypeError::new_err(format!("no function is named {name}")))?;
@@ -157,7 +162,8 @@ impl Live {
         let limits = StoreLimitsBuilder::new().memory_size(MEMORY_MAX).build();
         let mut store = Store::new(component.engine(), Data { limits, raised: None });
         store.limiter(|data| &mut data.limits);
-        // Every open generator is a handle, and one beyond wasmtime's 100,000 would trap. The memory is what limits them.
+        // Every open generator is a handle, and one beyond wasmtime's 100,000 would trap. The memory is what limits
+        // them.
         store.set_max_component_handles(usize::MAX);
         let instance = linker.instantiate(&mut store, component).map_err(failed)?;
         let mut functions = HashMap::new();

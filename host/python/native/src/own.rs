@@ -1,8 +1,7 @@
 //! A store that is an object of the program's.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use pyo3::prelude::*;
@@ -12,20 +11,11 @@ use tokio::time::timeout;
 use unalike::storage::{Segment, SegmentStore, StoreError, StoreIdentity, TagOptions, TagRecord, TailRelease, lock};
 use unalike::{RefillPolicy, StepPolicy};
 
+use crate::ending::Inside;
 use crate::{OptionParts, SegmentParts, option_parts, tag_options};
 
 /// After how long an answer is given up.
 const ANSWER_MAX: Duration = Duration::from_secs(10);
-
-/// How long the interpreter waits before it ends for questions that are about to be asked.
-const END_MAX: Duration = Duration::from_secs(1);
-
-/// How often it looks.
-const LOOK: Duration = Duration::from_millis(1);
-
-/// The process, in the upper half, and how many of its threads are starting a question: a child has none of its
-/// parent's.
-static STARTING: AtomicU64 = AtomicU64::new(0);
 
 /// A store of the program's own behind an `unalike._plain.Asked`, whose values are plain.
 pub(crate) struct OwnStore {
@@ -56,7 +46,7 @@ impl OwnStore {
         };
         let asked = Arc::clone(&self.asked);
         let start = move || {
-            let _starting = Starting::begin();
+            let _inside = Inside::begin();
             Python::try_attach(|py| started(py, &asked, Answer(Mutex::new(Some(Box::new(read)))), what, arguments));
         };
         std::thread::Builder::new()
@@ -110,44 +100,6 @@ impl Answer {
         if let Some(read) = read {
             read(brought);
         }
-    }
-}
-
-/// A thread that starts a question, until it is dropped.
-struct Starting;
-
-impl Starting {
-    fn begin() -> Self {
-        change(|starting| starting.saturating_add(1));
-        Self
-    }
-}
-
-impl Drop for Starting {
-    fn drop(&mut self) {
-        change(|starting| starting.saturating_sub(1));
-    }
-}
-
-/// Changes how many threads of this process start questions.
-fn change(changed: impl Fn(u32) -> u32) {
-    let process = u64::from(std::process::id()) << 32;
-    let both = |both| process | u64::from(changed(of(both)));
-    let _ = STARTING.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |before| Some(both(before)));
-}
-
-/// How many threads of this process start questions.
-fn of(both: u64) -> u32 {
-    let is_own = both >> 32 == u64::from(std::process::id());
-    if is_own { u32::try_from(both & u64::from(u32::MAX)).unwrap_or(u32::MAX) } else { 0 }
-}
-
-/// Waits until no question is being started: before the interpreter ends, which ends threads in the middle of what they
-/// do. Whoever calls has none started from now on.
-pub(crate) fn end() {
-    let began = Instant::now();
-    while of(STARTING.load(Ordering::SeqCst)) > 0 && began.elapsed() < END_MAX {
-        std::thread::sleep(LOOK);
     }
 }
 

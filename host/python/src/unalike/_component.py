@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Union
 from ._library import native
 from ._values import BITS, GENE_BITS, HANDLE, KEY_ID_BITS, TEXT, U8, U32, U64, UTC_OFFSET_MINUTES
 from ._values import Enum, ListOf, Option, Record, Type, Variant, lower
+from .errors import IdsError, caused
 
 if TYPE_CHECKING:
     from . import _native
@@ -115,17 +116,26 @@ class Run:
 class _Instance:
     """An instance of a component. One thread at a time may call it."""
 
-    def __init__(self, made: _native.Instance, calls: dict[str, tuple[str, str, Arguments]]) -> None:
-        self._made = made
+    def __init__(
+        self, make: Callable[[], _native.Instance], calls: dict[str, tuple[str, str, Arguments]]
+    ) -> None:
+        try:
+            self._made = make()
+        except RuntimeError as error:
+            what = f"the component cannot be started, which takes 4 GiB of address space, and 1 MiB of memory: {error}"
+            raise caused(IdsError("component", what), error) from None
         self._arguments = {name: arguments for name, (_, _, arguments) in calls.items()}
 
     def call(self, name: str, *values: Any) -> Any:
         """Calls a function by its WIT name, such as ``sequence.open``; a resource comes first.
 
-        :raises IdsError: ``argument_invalid``; the component was not called then.
+        :raises IdsError: ``argument_invalid``, and ``closed`` when the interpreter ends; the component was not called.
         :raises Trap: The instance is of no use any more.
         """
-        return self._made.call(name, lower(self._arguments[name], values))
+        answer = self._made.call(name, lower(self._arguments[name], values))
+        if answer is NotImplemented:
+            raise IdsError("closed", "no ids: this process ends, and its interpreter waits for no thread")
+        return answer
 
     def drop(self, handle: Any) -> None:
         """Drops a resource without closing it.
@@ -151,7 +161,7 @@ class CoreInstance(_Instance):
     """An instance of the component that decides ids."""
 
     def __init__(self, imports: Imports) -> None:
-        super().__init__(native().Instance.core(imports, _CORE_EXPORTS), _CORE_CALLS)
+        super().__init__(lambda: native().Instance.core(imports, _CORE_EXPORTS), _CORE_CALLS)
 
     def reserve(self, kind: str, handle: Any, now: int, count: int) -> Union[Run, Any]:
         """As ``sequence.reserve`` or ``snowflake.reserve``: a run, or the error."""
@@ -164,4 +174,4 @@ class FormatsInstance(_Instance):
     """An instance of the component that reads and writes ids."""
 
     def __init__(self) -> None:
-        super().__init__(native().Instance.formats(_FORMATS_EXPORTS), _FORMATS_CALLS)
+        super().__init__(lambda: native().Instance.formats(_FORMATS_EXPORTS), _FORMATS_CALLS)

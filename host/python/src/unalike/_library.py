@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ._process import end_at_exit
 from .errors import IdsError, caused
 
 __all__ = ["native"]
@@ -22,4 +23,5 @@ def native() -> Any:
             "install a wheel for this platform, or build the package in a clone of its repository"
         )
         raise caused(IdsError("component", f"{what} ({error})"), error) from None
+    end_at_exit(_native.end)
     return _native

@@ -10,6 +10,7 @@ run no handlers. Looking costs less than a system call. Elsewhere the process id
 from __future__ import annotations
 
 import _thread
+import atexit
 import functools
 import mmap
 import os
@@ -23,7 +24,17 @@ from typing import Any, Final, Optional, Protocol, TypeVar
 from .errors import IdsError
 from .store import StoreError
 
-__all__ = ["MARK", "Forked", "ProcessLock", "current", "uninterrupted", "uninterrupted_calls", "wait_for"]
+__all__ = [
+    "MARK",
+    "Forked",
+    "ProcessLock",
+    "current",
+    "end_at_exit",
+    "is_ending",
+    "uninterrupted",
+    "uninterrupted_calls",
+    "wait_for",
+]
 
 T = TypeVar("T")
 C = TypeVar("C", bound=type)
@@ -141,19 +152,40 @@ def wait_for(lock: Any, seconds: float, mark: int) -> bool:
             return False
 
 
+_ending = 0
+"""The mark of the process whose interpreter is about to end."""
+
+
+@functools.cache
+def end_at_exit(wait: Callable[[], None]) -> None:
+    """Has ``wait`` called when the interpreter is about to end, after what was registered later."""
+
+    def end() -> None:
+        global _ending
+        _ending = current()
+        wait()
+
+    atexit.register(end)
+
+
+def is_ending() -> bool:
+    """Whether nothing may be begun any more that another thread would have to end."""
+    return _ending == current()
+
+
 def uninterrupted(act: Callable[[], T], mark: Optional[int] = None) -> T:
     """Does something that no handler of a signal interrupts, Ctrl-C above all: on the main thread, where handlers run,
     by another one. What a handler raises while the main thread waits is raised; the work goes on to its end, and what
     it brings is nobody's.
 
-    ctypes returns garbage to its caller when a callback is interrupted, and what is half given back is given back
-    twice: neither is survived.
+    An import of the component that is interrupted is a trap, which costs all that the component holds, and what is half
+    given back is given back twice.
 
     :param mark: Of the process to which it belongs; this one by default.
     :raises Forked: if a handler forked meanwhile, and returned in the child
     """
     mark = current() if mark is None else mark
-    if _thread.get_ident() != threading.main_thread().ident or sys.is_finalizing():
+    if _thread.get_ident() != threading.main_thread().ident or _ending == mark or sys.is_finalizing():
         # No other thread runs any more when the interpreter ends.
         return act()
     found: list[T] = []

@@ -185,6 +185,11 @@ class Request:
         return self._fate["answer"][0]
 
 
+_start: Final = _thread.start_new_thread
+# Bound with the queue: a program may have gevent replace one of them afterwards, and a greenlet must not wait on a queue
+# of threads.
+
+
 class Pool:
     """A few daemon threads. They are started when there is something to do, and end when there was nothing for long.
 
@@ -224,7 +229,7 @@ class Pool:
         try:
             # Not a Thread: another thread may have held the locks of that module when this process was forked by a
             # call that the interpreter does not hear of. The process does not wait for it when it ends.
-            _thread.start_new_thread(self._run, ())
+            _start(self._run, ())
         except RuntimeError:  # no more threads, or the interpreter is about to end
             self._places.append(None)
             if len(self._places) == self._THREADS_MAX:
@@ -467,6 +472,9 @@ class InstanceRequests:
         return ticket
 
     def poll_segment(self, ticket: int) -> Any:
+        return self._read(self._segments, ticket, lambda: self._poll_segment(ticket))
+
+    def _poll_segment(self, ticket: int) -> Any:
         tag, request = self._segments.get(ticket, ("", None))
         answer = self._collect(self._segments, ticket, request)
         if answer is None or isinstance(answer, dict):
@@ -506,6 +514,9 @@ class InstanceRequests:
         return self._lease(what, lambda store: store.extend(asked))
 
     def poll_lease(self, ticket: int) -> Any:
+        return self._read(self._leases, ticket, lambda: self._poll_lease(ticket))
+
+    def _poll_lease(self, ticket: int) -> Any:
         request = self._leases.get(ticket)
         answer = self._collect(self._leases, ticket, request)
         if answer is None or isinstance(answer, dict):
@@ -545,6 +556,17 @@ class InstanceRequests:
 
         self._leases[ticket] = self._storage.start(self.signal, what, asked)
         return ticket
+
+    def _read(self, held: dict[int, Any], ticket: int, read: Callable[[], Any]) -> Any:
+        """What a ticket brings. What a store of the program's own answered may fail wherever it is looked at."""
+        found = held.get(ticket)
+        try:
+            return read()
+        except Exception as raised:  # noqa: BLE001, else the component traps with all that it holds
+            held.pop(ticket, None)
+            message = f"the store answered what cannot be read ({type(raised).__name__}): it is not used"
+            request = found[1] if isinstance(found, tuple) else found
+            return self._failed(request, StoreError("corrupt", message))
 
     def _collect(self, held: dict[int, Any], ticket: int, request: Optional[Request]) -> Any:
         """The answer of a ticket, once; an error as the component is told of it. One that is not held: nobody knows."""

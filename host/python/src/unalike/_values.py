@@ -6,6 +6,7 @@ or the value.
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any, Final, Optional, Protocol
 
@@ -38,11 +39,11 @@ class Number:
         # Other types that are whole numbers, such as those of numpy; a truth value is none.
         if not isinstance(value, bool):
             try:
-                number = value.__index__()
-            except (AttributeError, TypeError):
+                number = operator.index(value)
+            except Exception:  # noqa: BLE001, whatever a type of somebody else's raises
                 raise argument_invalid(name, value, self._said) from None
             if self._least <= number <= self._greatest:
-                return int(number)
+                return number
         raise argument_invalid(name, value, self._said)
 
 
@@ -59,10 +60,13 @@ GENE_BITS: Final = Number(0, 2**8 - 1, "a whole number from 0 to 16")
 KEY_ID_BITS: Final = Number(0, 2**8 - 1, "a whole number from 0 to 8")
 
 
+_CHARACTERS_MAX: Final = 1 << 20
+
+
 class _Text:
     def check(self, value: Any, name: str) -> str:
-        if not isinstance(value, str):
-            raise argument_invalid(name, value, "a text")
+        if not isinstance(value, str) or len(value) > _CHARACTERS_MAX:
+            raise argument_invalid(name, value, "a text of no more than 2^20 characters")
         try:
             value.encode()
         except UnicodeEncodeError:

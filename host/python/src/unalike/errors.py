@@ -157,5 +157,8 @@ def closed(name: str) -> IdsError:
 
 
 def _short(value: object) -> str:
-    text = repr(value)
+    try:
+        text = repr(value)
+    except Exception:  # noqa: BLE001, such as a number of more digits than Python writes
+        text = f"a {type(value).__name__} that cannot be shown"
     return text if len(text) <= 80 else f"{text[:77]}.."

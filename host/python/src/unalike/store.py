@@ -9,7 +9,7 @@ import shlex
 import unicodedata
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, Literal, Optional, Protocol, Union
+from typing import Final, Literal, Optional, Protocol, Union, get_args
 
 __all__ = [
     "ID_MAX",
@@ -330,7 +330,8 @@ class StoreError(Exception):
             or kind == "corrupt"
         ):
             return "refused"
-        return kind
+        # Whoever makes up a kind says nothing of what was granted.
+        return kind if kind in get_args(StoreFailure) else "outcome-unknown"
 
     @property
     def is_retryable(self) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, Optional, TypeV
 
 from ._given import text_given
 from ._library import native
-from ._plain import Asked, end_at_exit, layout_parts, option_parts, record
+from ._plain import Asked, layout_parts, option_parts, record
 from ._process import MARK, ProcessLock, current, uninterrupted_calls
 from .errors import IdsError
 from .lease_rules import validate_acquire, validate_extend
@@ -347,10 +347,7 @@ class _Opened:
 
     def __init__(self, options: str, own: Optional[Asked]) -> None:
         self.mark = current()
-        library = _library()
-        if own is not None:
-            end_at_exit(library.end)
-        self.stores: _native.Stores = library.Stores(options, own)
+        self.stores: _native.Stores = _library().Stores(options, own)
         # The parts whose answers need not be looked at again.
         self.checked: set[str] = set()
         # The tags of which they know in which format they are shown.

@@ -108,6 +108,8 @@ pub struct MysqlOptions {
     /// Read the tables of another system also where no store was begun beside them, and begin none: nothing is granted
     /// then. No parameter of the URL.
     pub only_looks: bool,
+    /// Whether the mode of TLS has the server's certificate checked.
+    is_certificate_checked: bool,
 }
 
 /// Whose tables are used.
@@ -155,7 +157,7 @@ impl MysqlOptions {
     /// | --- | --- | --- |
     /// | `dialect` | [`Dialect`] by name | `unalike` |
     /// | `ssl-mode` | `disabled`, `preferred`, `required`, `verify_ca`, `verify_identity` | `preferred` |
-    /// | `ssl-ca` | a file with the certificates of the authorities to trust | the system's |
+    /// | `ssl-ca` | with a mode that verifies: a file with the certificates of the authorities to trust | the system's |
     /// | `create` | `false`: no table is created; `true`: also the tables of another system, and tags in them on first use | unalike's own tables are |
     /// | `connections` | [`connections_max`](Self::connections_max) | 10 |
     /// | `connect-timeout-ms`, `request-timeout-ms` | milliseconds, 1 to 600000 | 3000, 5000 |
@@ -210,9 +212,19 @@ impl MysqlOptions {
             assume_identity: false,
             assume_replication_ended: false,
             only_looks: false,
+            is_certificate_checked: false,
         };
+        let mut is_authority_unused = false;
         for (name, value) in parameters {
             options.set(&name, &value)?;
+            is_authority_unused |= name == "ssl-ca";
+        }
+        is_authority_unused &= !options.is_certificate_checked;
+        if is_authority_unused {
+            return Err(StoreError::refused(
+                "the store's parameter ssl-ca needs ssl-mode=verify_identity or verify_ca: no certificate is checked \
+                 without one",
+            ));
         }
         options.creation.on_first_use = options.dialect == Dialect::Unalike || options.create_foreign;
         Ok(options)
@@ -251,6 +263,7 @@ impl MysqlOptions {
                 let mode: MySqlSslMode = value
                     .parse()
                     .map_err(|_| expected("disabled, preferred, required, verify_ca or verify_identity"))?;
+                self.is_certificate_checked = matches!(mode, MySqlSslMode::VerifyCa | MySqlSslMode::VerifyIdentity);
                 self.connect = self.connect.clone().ssl_mode(mode);
             }
             "ssl-ca" => self.connect = self.connect.clone().ssl_ca(PathBuf::from(value)),

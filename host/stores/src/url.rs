@@ -164,8 +164,18 @@ impl StoreUrl {
         let parameters: Vec<_> = query.split('&').filter(|pair| !pair.is_empty() && !is_secret(pair)).collect();
         let scheme = if scheme.is_empty() { String::new() } else { format!("{scheme}://") };
         let query = if parameters.is_empty() { String::new() } else { format!("?{}", parameters.join("&")) };
-        format!("{scheme}{place}{query}")
+        up_to_password(format!("{scheme}{place}{query}"))
     }
+}
+
+/// A text that is cut where a password may follow, as in `host=h password=..` or behind a separator that no URL has.
+fn up_to_password(mut text: String) -> String {
+    let lower = text.to_ascii_lowercase();
+    if let Some(end) = ["password=", "passwd=", "pwd="].iter().filter_map(|word| lower.find(word)).min() {
+        text.truncate(end);
+        text.push_str("..");
+    }
+    text
 }
 
 /// What is wrong with a URL that has an @ behind its hosts.

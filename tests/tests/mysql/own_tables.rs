@@ -853,6 +853,8 @@ async fn tls_is_used_as_the_url_says() {
     let identity = format!("{url}?ssl-mode=verify_identity&ssl-ca={}", authority.file("ca.pem"));
     MysqlStore::connect(options(&identity)).await.expect("the name is the certificate's");
     refused(MysqlStore::connect(options(&format!("{}?ssl-mode=disabled", server.url))).await, &["demands TLS"]);
+    let unchecked = MysqlOptions::from_url(&format!("{}?ssl-mode=required&ssl-ca=ca.pem", server.url));
+    assert!(unchecked.is_err_and(|error| error.to_string().contains("ssl-ca needs ssl-mode=verify_identity")));
     let nowhere = format!("{}?ssl-mode=verify_ca&ssl-ca=/nowhere/ca.pem", server.url);
     refused(MysqlStore::connect(options(&nowhere)).await, &["ssl-ca"]);
 }

@@ -19,7 +19,7 @@ export interface MysqlOptions {
    * | --- | --- | --- |
    * | `dialect` | whose tables they are: those of `leaf`, `tinyid`, `cosid` and others in place | `unalike` |
    * | `ssl-mode` | `disabled`, `preferred`, `required`, `verify_ca`, `verify_identity` | `preferred` |
-   * | `ssl-ca` | a file with the certificates of the authorities to trust | the system's |
+   * | `ssl-ca` | with a mode that verifies: a file with the authorities to trust | the system's |
    * | `create` | `false`: no table is created | `true` |
    * | `connections` | the most connections at a time, 1 to 10000 | 10 |
    * | `connect-timeout-ms`, `request-timeout-ms` | milliseconds, 1 to 600000 | 3000, 5000 |

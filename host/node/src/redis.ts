@@ -35,6 +35,7 @@ import {
   type TagRecord,
   type TailRelease,
 } from './store.js';
+import { within } from './wait.js';
 
 /** What {@link RedisStore.open} is given. */
 export interface RedisStoreOptions {
@@ -203,16 +204,11 @@ const ANSWER_MAX_MS = 10_000;
 
 /** What the durable store answers in time. @throws {StoreError} `outcome-unknown` */
 async function inTime<Value>(what: string, answer: Promise<Value> | Value): Promise<Value> {
-  let timer: NodeJS.Timeout | undefined;
-  const late = new Promise<never>((_, reject) => {
+  const late = (): never => {
     const message = `${what}: the durable store brought no answer within ${ANSWER_MAX_MS / 1_000} s`;
-    timer = setTimeout(() => reject(new StoreError('outcome-unknown', message)), ANSWER_MAX_MS);
-  });
-  try {
-    return await Promise.race([answer, late]);
-  } finally {
-    clearTimeout(timer);
-  }
+    throw new StoreError('outcome-unknown', message);
+  };
+  return await within(Promise.resolve(answer), ANSWER_MAX_MS, late, true);
 }
 
 function validateOwn(tag: string): void {

@@ -4,8 +4,8 @@
 //! result `{"ok": value}` or `{"err": value}`, an option `None` or the value, a list a list, and a resource a
 //! [`Handle`].
 //!
-//! A call keeps the interpreter's lock but where an import runs Python: it takes a microsecond, and nothing in it waits.
-//! So nobody forks while another thread holds a lock of wasmtime's, which a child would find held for ever.
+//! A call keeps the interpreter's lock but where an import runs Python: it takes a microsecond, and nothing in it
+//! waits. So nobody forks while another thread holds a lock of wasmtime's, which a child would find held for ever.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError, TryLockError};

@@ -48,8 +48,8 @@ impl Drop for Inside {
     }
 }
 
-/// Does something that waits, without the interpreter's lock. A thread that the interpreter would end when it comes back
-/// stays away.
+/// Does something that waits, without the interpreter's lock. A thread that the interpreter would end when it comes
+/// back stays away.
 pub(crate) fn waiting<T: Send>(py: Python<'_>, wait: impl FnOnce() -> T + Send) -> T {
     let (brought, _inside) = py.detach(|| {
         let brought = wait();

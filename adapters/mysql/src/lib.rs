@@ -108,8 +108,6 @@ pub struct MysqlOptions {
     /// Read the tables of another system also where no store was begun beside them, and begin none: nothing is granted
     /// then. No parameter of the URL.
     pub only_looks: bool,
-    /// Whether the mode of TLS has the server's certificate checked.
-    is_certificate_checked: bool,
 }
 
 /// Whose tables are used.
@@ -212,15 +210,14 @@ impl MysqlOptions {
             assume_identity: false,
             assume_replication_ended: false,
             only_looks: false,
-            is_certificate_checked: false,
         };
-        let mut is_authority_unused = false;
+        let mut names_authority = false;
         for (name, value) in parameters {
             options.set(&name, &value)?;
-            is_authority_unused |= name == "ssl-ca";
+            names_authority |= name == "ssl-ca";
         }
-        is_authority_unused &= !options.is_certificate_checked;
-        if is_authority_unused {
+        let mode = options.connect.get_ssl_mode();
+        if names_authority && !matches!(mode, MySqlSslMode::VerifyCa | MySqlSslMode::VerifyIdentity) {
             return Err(StoreError::refused(
                 "the store's parameter ssl-ca needs ssl-mode=verify_identity or verify_ca: no certificate is checked \
                  without one",
@@ -263,7 +260,6 @@ impl MysqlOptions {
                 let mode: MySqlSslMode = value
                     .parse()
                     .map_err(|_| expected("disabled, preferred, required, verify_ca or verify_identity"))?;
-                self.is_certificate_checked = matches!(mode, MySqlSslMode::VerifyCa | MySqlSslMode::VerifyIdentity);
                 self.connect = self.connect.clone().ssl_mode(mode);
             }
             "ssl-ca" => self.connect = self.connect.clone().ssl_ca(PathBuf::from(value)),

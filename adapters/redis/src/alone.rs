@@ -30,6 +30,7 @@ use unalike_storage::{
 use crate::counter::{
     Counter, CounterScripts, Counters, NUMBER, PAGE, ScriptAnswer, answer, counter_script, number, scan,
 };
+use crate::error::not_durable;
 use crate::raising::{Kind, durable_key};
 use crate::server::{Access, Script, Server, To, script};
 use crate::{Dialect, RedisOptions};
@@ -314,9 +315,8 @@ impl TagRows for Alone {
 
 #[async_trait]
 impl SegmentStore for Alone {
-    /// Which leases are kept where, a durable store notes alone.
     async fn leave_leases(&self, _: &str) -> Result<(), StoreError> {
-        Err(StoreError::refused("a store in Redis cannot stand behind one in Redis: name the durable store behind it"))
+        Err(not_durable())
     }
 
     async fn allocate(&self, tag: &str, count: u64, at_least: u64) -> Result<Segment, StoreError> {

@@ -22,6 +22,11 @@ const TLS: &str = "no TLS with a server that can be trusted: check rediss:// and
     certificate, which needs basicConstraints CA:FALSE where it signs itself; a server that asks for the client's needs \
     `tls-auth-clients no`";
 
+/// Which leases are kept where, a durable store notes alone.
+pub(crate) fn not_durable() -> StoreError {
+    StoreError::refused("a store in Redis cannot stand behind one in Redis: name the durable store behind it")
+}
+
 /// The error of a command or script that writes.
 ///
 /// The question that matters is whether it may have been done although no success was reported. Redis runs a command as

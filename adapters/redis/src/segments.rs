@@ -20,6 +20,7 @@ use unalike_storage::{
 
 use crate::RedisOptions;
 use crate::alone::refuse_initialised;
+use crate::error::not_durable;
 use crate::growth::{Bounds, Demand, NUMBERS_MAX, uses};
 use crate::raising::{ASK_AGAIN, DURABLE, HashKey, Kind, Raise, Raising, Turns, lock, nonce};
 use crate::server::{Access, Reply, Script, Server, script};
@@ -476,9 +477,8 @@ async fn keep(store: Weak<Inner>, every: Duration, preheat: bool) {
 
 #[async_trait]
 impl SegmentStore for Segments {
-    /// Which leases are kept where, a durable store notes alone.
     async fn leave_leases(&self, _: &str) -> Result<(), StoreError> {
-        Err(StoreError::refused("a store in Redis cannot stand behind one in Redis: name the durable store behind it"))
+        Err(not_durable())
     }
 
     async fn allocate(&self, tag: &str, count: u64, at_least: u64) -> Result<Segment, StoreError> {

@@ -257,8 +257,7 @@ pub(crate) fn assert_silence_is_passed_over(component: &[u8]) -> anyhow::Result<
 #[test]
 fn whether_it_is_ready_its_servers_say_too_and_the_log_has_what_is_wrong() -> anyhow::Result<()> {
     let mut server = Server::start()?;
-    let port = |url: &str| url.rsplit_once(':').unwrap().1.parse::<u16>().unwrap();
-    let proxy = Proxy::start(port(server.url()))?;
+    let proxy = Proxy::start(port_of(&server)?)?;
     for component in [unalike_artifact::SERVICE_REMOTE, unalike_artifact::SERVICE_REMOTE_0_2] {
         let edge = edge_of(component, &format!("http://127.0.0.1:{}", proxy.port()), &[])?;
         let is_ready = |wanted: u16| -> anyhow::Result<Answer> {
@@ -278,7 +277,7 @@ fn whether_it_is_ready_its_servers_say_too_and_the_log_has_what_is_wrong() -> an
         edge.wait_for_log("the component is not ready", 1)?;
         assert_eq!(edge.get("/health/live")?.status, 200);
         server.restart()?;
-        proxy.lead_to(port(server.url()));
+        proxy.lead_to(port_of(&server)?);
         is_ready(200)?;
         edge.wait_for_log("the component is ready again", 1)?;
     }
@@ -526,13 +525,12 @@ pub(crate) fn assert_only_its_store_is_believed(component: &[u8], first_left: u6
 #[test]
 fn a_server_that_had_another_store_for_a_while_is_used_again_where_the_store_is_named() -> anyhow::Result<()> {
     let (server, other) = (Server::start()?, Server::start()?);
-    let port = |server: &Server| server.url().rsplit_once(':').unwrap().1.parse::<u16>().unwrap();
     let store = server.get("/v1/store")?.json()?;
     let store = store.get("store").and_then(Value::as_str).context("a name")?;
     // What one instance is answered: before, while and after its server has another store. Another tag each time, so
     // that none is in hand.
     let asked = |query: &str| -> anyhow::Result<[String; 4]> {
-        let proxy = Proxy::start(port(&server))?;
+        let proxy = Proxy::start(port_of(&server)?)?;
         loop {
             let edge = edge(&format!("http://127.0.0.1:{}{query}", proxy.port()), &[])?;
             let client = edge.client();
@@ -541,9 +539,9 @@ fn a_server_that_had_another_store_for_a_while_is_used_again_where_the_store_is_
                 if answer.status == 200 { Ok("ids".to_owned()) } else { answer.problem() }
             };
             let before = said("/v1/sequences/first/ids")?;
-            proxy.lead_to(port(&other));
+            proxy.lead_to(port_of(&other)?);
             let elsewhere = said("/v1/sequences/second/ids")?;
-            proxy.lead_to(port(&server));
+            proxy.lead_to(port_of(&server)?);
             let after = [said("/v1/sequences/third/ids")?, said("/v1/snowflakes/default/ids")?];
             // On a machine that pauses it may have been idle for too long.
             if figure(&edge, "unalike_component_instances_total")? == 1 {

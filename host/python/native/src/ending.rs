@@ -16,7 +16,7 @@ const LOOK: Duration = Duration::from_millis(1);
 /// The process, in the upper half, and how many of its threads are inside: a child has none of its parent's.
 static INSIDE: AtomicU64 = AtomicU64::new(0);
 
-/// The process whose interpreter is about to end.
+/// The process whose interpreter is about to end; 0 where none is.
 static ENDING: AtomicU32 = AtomicU32::new(0);
 
 thread_local! {
@@ -31,7 +31,8 @@ impl Inside {
     /// Enters; refused once the interpreter is about to end.
     pub(crate) fn enter() -> Option<Self> {
         let inside = Self::begin();
-        let is_refused = ENDING.load(Ordering::SeqCst) == std::process::id() && !IS_ENDER.get();
+        let ending = ENDING.load(Ordering::SeqCst);
+        let is_refused = ending != 0 && ending == std::process::id() && !IS_ENDER.get();
         (!is_refused).then_some(inside)
     }
 
@@ -65,14 +66,15 @@ pub(crate) fn waiting<T: Send>(py: Python<'_>, wait: impl FnOnce() -> T + Send) 
 
 /// Changes how many threads of this process are inside.
 fn change(changed: impl Fn(u32) -> u32) {
-    let process = u64::from(std::process::id()) << 32;
-    let both = |both| process | u64::from(changed(of(both)));
+    // A system call each time.
+    let process = std::process::id();
+    let both = |both| u64::from(process) << 32 | u64::from(changed(of(both, process)));
     let _ = INSIDE.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |before| Some(both(before)));
 }
 
 /// How many threads of this process are inside.
-fn of(both: u64) -> u32 {
-    let is_own = both >> 32 == u64::from(std::process::id());
+fn of(both: u64, process: u32) -> u32 {
+    let is_own = both >> 32 == u64::from(process);
     if is_own { u32::try_from(both & u64::from(u32::MAX)).unwrap_or(u32::MAX) } else { 0 }
 }
 
@@ -83,7 +85,7 @@ pub(crate) fn end(py: Python<'_>) {
     ENDING.store(std::process::id(), Ordering::SeqCst);
     py.detach(|| {
         let began = Instant::now();
-        while of(INSIDE.load(Ordering::SeqCst)) > 0 && began.elapsed() < END_MAX {
+        while of(INSIDE.load(Ordering::SeqCst), std::process::id()) > 0 && began.elapsed() < END_MAX {
             std::thread::sleep(LOOK);
         }
     });

@@ -186,8 +186,8 @@ class Request:
 
 
 _start: Final = _thread.start_new_thread
-# Bound with the queue: a program may have gevent replace one of them afterwards, and a greenlet must not wait on a queue
-# of threads.
+"""Bound with the queue: a program may have gevent replace one of them afterwards, and a greenlet must not wait on a queue
+of threads."""
 
 
 class Pool:

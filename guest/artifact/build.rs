@@ -2,10 +2,9 @@
 //!
 //! 1. the file that `UNALIKE_COMPONENT_WASM` or `UNALIKE_FORMATS_WASM` names, and with the feature `service`
 //!    `UNALIKE_SERVICE_WASM`, `UNALIKE_SERVICE_REMOTE_WASM`, or those with `_0_2` before `_WASM`,
-//!    `UNALIKE_SERVICE_KEYVALUE_DRAFT_WASM` or `UNALIKE_SERVICE_KEYVALUE_DRAFT2_WASM`, `UNALIKE_ASYNC_WASM` or
-//!    `UNALIKE_ASYNC_REMOTE_WASM`;
+//!    `UNALIKE_ASYNC_WASM` or `UNALIKE_ASYNC_REMOTE_WASM`;
 //! 2. in the source tree, a build of `guest/component` or `guest/formats` for wasm32-wasip2, and for the services a
-//!    composition of that with `guest/service` and `adapters/edge-remote` or `adapters/keyvalue`;
+//!    composition of that with `guest/service` and `adapters/edge-remote`;
 //! 3. the copy packaged with this crate (`component/unalike.wasm`, `component/unalike-formats.wasm`, ..), as on
 //!    crates.io.
 //!
@@ -69,15 +68,6 @@ struct Front {
     grants: &'static str,
 }
 
-/// A storage component, and how it is built.
-#[cfg(feature = "service")]
-struct Storage {
-    folder: &'static str,
-    library: &'static str,
-    file_name: &'static str,
-    options: Vec<&'static str>,
-}
-
 /// The front ends, around the same core component: with storage that servers grant, and without.
 #[cfg(feature = "service")]
 fn services(here: &Path, core: &Path) {
@@ -89,44 +79,23 @@ fn services(here: &Path, core: &Path) {
         grants: "unalike:edge/blocking@0.1.0",
     };
     let facade = Front { feature: "facade", exported: "unalike:ids/async-sequences@0.1.0", grants };
-    let remote = |wasi: &'static str| Storage {
-        folder: "../../adapters/edge-remote",
-        library: "unalike_edge_remote",
-        file_name: "unalike-edge-remote.wasm",
-        options: vec!["--no-default-features", "--features", wasi],
-    };
-    let keyvalue = |file_name, options| Storage {
-        folder: "../../adapters/keyvalue",
-        library: "unalike_keyvalue",
-        file_name,
-        options,
-    };
+    // With each front end, the feature of the storage that goes with it.
     for (name, file_name, front, storage) in [
         ("UNALIKE_SERVICE", "unalike-service.wasm", &wasi_0_3, None),
-        ("UNALIKE_SERVICE_REMOTE", "unalike-service-remote.wasm", &wasi_0_3, Some(remote("wasi-0-3"))),
+        ("UNALIKE_SERVICE_REMOTE", "unalike-service-remote.wasm", &wasi_0_3, Some("wasi-0-3")),
         ("UNALIKE_SERVICE_0_2", "unalike-service-0.2.wasm", &wasi_0_2, None),
-        ("UNALIKE_SERVICE_REMOTE_0_2", "unalike-service-remote-0.2.wasm", &wasi_0_2, Some(remote("wasi-0-2"))),
-        (
-            "UNALIKE_SERVICE_KEYVALUE_DRAFT",
-            "unalike-service-keyvalue-draft.wasm",
-            &wasi_0_3,
-            Some(keyvalue("unalike-keyvalue-draft.wasm", vec![])),
-        ),
-        (
-            "UNALIKE_SERVICE_KEYVALUE_DRAFT2",
-            "unalike-service-keyvalue-draft2.wasm",
-            &wasi_0_3,
-            Some(keyvalue("unalike-keyvalue-draft2.wasm", vec!["--features", "draft2"])),
-        ),
+        ("UNALIKE_SERVICE_REMOTE_0_2", "unalike-service-remote-0.2.wasm", &wasi_0_2, Some("wasi-0-2")),
         ("UNALIKE_ASYNC", "unalike-async.wasm", &facade, None),
-        ("UNALIKE_ASYNC_REMOTE", "unalike-async-remote.wasm", &facade, Some(remote("wasi-0-3"))),
+        ("UNALIKE_ASYNC_REMOTE", "unalike-async-remote.wasm", &facade, Some("wasi-0-3")),
     ] {
         let service = provided(here, &format!("{name}_WASM"), file_name, || {
             let options = ["--no-default-features", "--features", front.feature];
             let built = build_in_tree(here, "../service", "unalike_service", "unalike-front.wasm", &options)?;
-            let storage = match &storage {
-                Some(Storage { folder, library, file_name, options }) => {
-                    Some(build_in_tree(here, folder, library, file_name, options)?)
+            let storage = match storage {
+                Some(feature) => {
+                    let (folder, file_name) = ("../../adapters/edge-remote", "unalike-edge-remote.wasm");
+                    let options = ["--no-default-features", "--features", feature];
+                    Some(build_in_tree(here, folder, "unalike_edge_remote", file_name, &options)?)
                 }
                 None => None,
             };

@@ -1,8 +1,7 @@
 //! Writes the components to a folder, `unalike.wasm` and `unalike-formats.wasm`:
 //! `cargo run -p unalike-artifact --example save -- FOLDER`; with `--features service` also `unalike-service.wasm`,
-//! `unalike-service-remote.wasm`, the same for hosts of WASI 0.2 (`unalike-service-0.2.wasm`, ..),
-//! `unalike-service-keyvalue-draft.wasm` and `unalike-service-keyvalue-draft2.wasm`, and for other components
-//! `unalike-async.wasm` and `unalike-async-remote.wasm`.
+//! `unalike-service-remote.wasm`, the same for hosts of WASI 0.2 (`unalike-service-0.2.wasm`, ..), and for other
+//! components `unalike-async.wasm` and `unalike-async-remote.wasm`.
 
 use std::path::PathBuf;
 
@@ -19,10 +18,6 @@ fn main() -> std::io::Result<()> {
         ("unalike-service-0.2.wasm", unalike_artifact::SERVICE_0_2),
         #[cfg(feature = "service")]
         ("unalike-service-remote-0.2.wasm", unalike_artifact::SERVICE_REMOTE_0_2),
-        #[cfg(feature = "service")]
-        ("unalike-service-keyvalue-draft.wasm", unalike_artifact::SERVICE_KEYVALUE_DRAFT),
-        #[cfg(feature = "service")]
-        ("unalike-service-keyvalue-draft2.wasm", unalike_artifact::SERVICE_KEYVALUE_DRAFT2),
         #[cfg(feature = "service")]
         ("unalike-async.wasm", unalike_artifact::ASYNC),
         #[cfg(feature = "service")]

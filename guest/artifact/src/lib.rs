@@ -60,14 +60,6 @@ pub const SERVICE_0_2: &[u8] = include_bytes!(env!("UNALIKE_SERVICE_0_2"));
 #[cfg(feature = "service")]
 pub const SERVICE_REMOTE_0_2: &[u8] = include_bytes!(env!("UNALIKE_SERVICE_REMOTE_0_2"));
 
-/// [`SERVICE_REMOTE`], with numbers by the counters of a key-value store: `wasi:keyvalue@0.2.0-draft`.
-#[cfg(feature = "service")]
-pub const SERVICE_KEYVALUE_DRAFT: &[u8] = include_bytes!(env!("UNALIKE_SERVICE_KEYVALUE_DRAFT"));
-
-/// The same, over `wasi:keyvalue@0.2.0-draft2`.
-#[cfg(feature = "service")]
-pub const SERVICE_KEYVALUE_DRAFT2: &[u8] = include_bytes!(env!("UNALIKE_SERVICE_KEYVALUE_DRAFT2"));
-
 /// The core component for other components, which it gives ids by `unalike:ids/async-sequences@0.1.0`: each of its
 /// calls may wait. Its host gives it numbers, as [`SERVICE`].
 #[cfg(feature = "service")]

@@ -5,8 +5,6 @@
 //!
 //! - `unalike:ids/segments` and `unalike:edge/grants`: numbers of the [segment store](ServiceBuilder::segments). With
 //!   WASI 0.2 it is `unalike:edge/blocking`, and each request is answered before `allocate` returns;
-//! - `wasi:keyvalue` (`store` and `atomics.increment` of its drafts 0.2.0-draft and 0.2.0-draft2): counters over the
-//!   same store ([`SegmentCounters`]), or a [store of your own](ServiceBuilder::key_value);
 //! - `wasi:http`, to the hosts in [`ServiceOptions::outgoing_hosts`] alone;
 //! - clocks, random numbers, and the environment that it is given. It reaches no file, no socket and no other process.
 //!
@@ -35,7 +33,6 @@
 mod blocking;
 mod counts;
 mod instances;
-mod keyvalue;
 mod limits;
 mod options;
 mod storage;
@@ -55,7 +52,6 @@ use wasmtime_wasi_http::handler::{ExpirationError, ProxyHandler, ProxyPre, TrapO
 pub use self::counts::ServiceCounts;
 use self::counts::{Counted, Outcome};
 use self::instances::{Data, Instances};
-pub use self::keyvalue::{KeyValue, KeyValueError, SegmentCounters};
 pub use self::options::ServiceOptions;
 pub use self::storage::QuotaReached;
 use crate::component::IdsCtx;
@@ -106,7 +102,6 @@ pub enum ServiceError {
 pub struct ServiceBuilder<'a> {
     component: &'a [u8],
     segments: Option<Arc<dyn SegmentStore>>,
-    key_value: Option<Arc<dyn KeyValue>>,
     options: ServiceOptions,
 }
 
@@ -114,20 +109,13 @@ impl<'a> ServiceBuilder<'a> {
     /// A service of this component, without stores.
     #[must_use]
     pub fn new(component: &'a [u8]) -> Self {
-        Self { component, segments: None, key_value: None, options: ServiceOptions::default() }
+        Self { component, segments: None, options: ServiceOptions::default() }
     }
 
     /// Where its numbers come from. Names that the product keeps for itself are refused ([`PublicTags`]).
     #[must_use]
     pub fn segments(mut self, store: Arc<dyn SegmentStore>) -> Self {
         self.segments = Some(Arc::new(PublicTags::new(store)));
-        self
-    }
-
-    /// What it has as `wasi:keyvalue`, in the place of [`SegmentCounters`] over its segment store.
-    #[must_use]
-    pub fn key_value(mut self, store: Arc<dyn KeyValue>) -> Self {
-        self.key_value = Some(store);
         self
     }
 
@@ -144,15 +132,12 @@ impl<'a> ServiceBuilder<'a> {
     /// # Errors
     /// [`ServiceError::Component`].
     pub fn build(self) -> Result<Service, ServiceError> {
-        let Self { component, segments, key_value, options } = self;
-        let counters =
-            |store: &Arc<dyn SegmentStore>| -> Arc<dyn KeyValue> { Arc::new(SegmentCounters::new(Arc::clone(store))) };
-        let key_value = key_value.or_else(|| segments.as_ref().map(counters));
+        let Self { component, segments, options } = self;
         let unusable = |reason: String| ServiceError::Component { reason };
         let ids = IdsCtx::builder().build().map_err(|error| unusable(error.to_string()))?;
         let linked = link(component).map_err(|error| unusable(format!("{error:#}")))?;
         let (timeout, at_once_max) = (options.request_timeout, options.requests_at_once.min(Semaphore::MAX_PERMITS));
-        let handler = ProxyHandler::new(Instances::new(linked, segments, key_value, ids, options));
+        let handler = ProxyHandler::new(Instances::new(linked, segments, ids, options));
         Ok(Service { handler, timeout, at_once_max, at_once: Arc::new(Semaphore::new(at_once_max)) })
     }
 }
@@ -179,7 +164,6 @@ fn link(component: &[u8]) -> wasmtime::Result<ProxyPre<Data>> {
     storage::add_leases_to_linker(&mut linker, |data: &mut Data| data.ids.view())?;
     let add = if is_concurrent { storage::add_to_linker } else { blocking::add_to_linker };
     add(&mut linker, |data: &mut Data| storage::View(&data.requests))?;
-    keyvalue::add_to_linker(&mut linker, Data::key_value)?;
     let linked = linker.instantiate_pre(&component)?;
     let linked = if is_concurrent {
         ProxyPre::P3(wasmtime_wasi_http::p3::bindings::ServicePre::new(linked)?)

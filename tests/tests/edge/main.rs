@@ -3,7 +3,6 @@
 
 mod blocking;
 mod facade;
-mod keyvalue;
 mod service;
 mod vectors;
 mod wasmtime;

@@ -30,8 +30,6 @@ fn each_service_has_the_component_within_it_that_the_vectors_pass_on() {
         unalike_artifact::SERVICE_REMOTE,
         unalike_artifact::SERVICE_0_2,
         unalike_artifact::SERVICE_REMOTE_0_2,
-        unalike_artifact::SERVICE_KEYVALUE_DRAFT,
-        unalike_artifact::SERVICE_KEYVALUE_DRAFT2,
         unalike_artifact::ASYNC,
         unalike_artifact::ASYNC_REMOTE,
     ];

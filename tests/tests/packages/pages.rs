@@ -201,7 +201,6 @@ const PAGES: &[&str] = &[
     "README.md",
     "adapters/README.md",
     "adapters/etcd/README.md",
-    "adapters/keyvalue/README.md",
     "adapters/mysql/README.md",
     "adapters/redis/README.md",
     "benches/README.md",
@@ -304,13 +303,6 @@ impl World {
         std::fs::write(machine.path().join("data/unalike-service.wasm"), unalike_artifact::SERVICE)?;
         std::fs::write(machine.path().join("data/unalike-service-remote.wasm"), unalike_artifact::SERVICE_REMOTE)?;
         std::fs::write(machine.path().join("data/unalike-service-0.2.wasm"), unalike_artifact::SERVICE_0_2)?;
-        let keyvalue = [
-            ("data/unalike-service-keyvalue-draft.wasm", unalike_artifact::SERVICE_KEYVALUE_DRAFT),
-            ("data/unalike-service-keyvalue-draft2.wasm", unalike_artifact::SERVICE_KEYVALUE_DRAFT2),
-        ];
-        for (name, bytes) in keyvalue {
-            std::fs::write(machine.path().join(name), bytes)?;
-        }
         std::fs::write(machine.path().join("secrets/ids"), "a secret\n")?;
         std::fs::write(machine.path().join("secrets/id-key-1"), "000102030405060708090a0b0c0d0e0f\n")?;
         Ok(Self {

@@ -19,7 +19,6 @@ use wasmtime_wasi_http::handler::{
 use wasmtime_wasi_http::{RequestOptions, WasiBody, WasiHttpCtx, WasiHttpCtxView, WasiHttpHooks, WasiHttpView};
 
 use super::counts::Counted;
-use super::keyvalue::{self, Buckets, KeyValue};
 use super::limits::Limits;
 use super::options::{AT_ONCE_MAX, REQUESTS_MAX, ServiceOptions};
 use super::storage::Requests;
@@ -33,16 +32,8 @@ pub(super) struct Data {
     outgoing: Outgoing,
     limits: Limits,
     pub(super) requests: Arc<Requests>,
-    buckets: Buckets,
     /// Refuses leases.
     pub(super) ids: IdsCtx,
-}
-
-impl Data {
-    /// What its `wasi:keyvalue` is.
-    pub(super) fn key_value(&mut self) -> keyvalue::View<'_> {
-        keyvalue::View { table: &mut self.table, buckets: &mut self.buckets }
-    }
 }
 
 impl WasiView for Data {
@@ -95,7 +86,6 @@ impl WasiHttpHooks for Outgoing {
 pub(super) struct Instances {
     linked: ProxyPre<Data>,
     segments: Option<Arc<dyn SegmentStore>>,
-    key_value: Option<Arc<dyn KeyValue>>,
     ids: IdsCtx,
     options: ServiceOptions,
     outgoing_hosts: Arc<[String]>,
@@ -106,12 +96,11 @@ impl Instances {
     pub(super) fn new(
         linked: ProxyPre<Data>,
         segments: Option<Arc<dyn SegmentStore>>,
-        key_value: Option<Arc<dyn KeyValue>>,
         ids: IdsCtx,
         options: ServiceOptions,
     ) -> Self {
         let outgoing_hosts = options.outgoing_hosts.iter().cloned().collect();
-        Self { linked, segments, key_value, ids, options, outgoing_hosts, counted: Arc::default() }
+        Self { linked, segments, ids, options, outgoing_hosts, counted: Arc::default() }
     }
 
     pub(super) fn counted(&self) -> &Counted {
@@ -142,7 +131,6 @@ impl Instances {
             outgoing: Outgoing { hosts: Arc::clone(&self.outgoing_hosts) },
             limits: Limits::new(self.options.instance_memory, Arc::clone(&self.counted)),
             requests: Arc::new(Requests::new(self.segments.clone(), self.options.request_timeout)),
-            buckets: Buckets::new(self.key_value.clone(), self.options.request_timeout),
             ids: self.ids.successor(),
         }
     }

@@ -42,8 +42,14 @@ fn main() {
 fn precompile(component: &Path, file_name: &str) -> PathBuf {
     let target = variable("TARGET");
     let mut config = wasmtime::Config::new();
-    // As the host's own engine is set: wasmtime refuses code that was compiled under other settings.
-    config.concurrency_support(false);
+    // As `unalike::component::engine_config` sets the engine: wasmtime refuses code compiled under other settings.
+    config
+        .concurrency_support(false)
+        .signals_based_traps(false)
+        .memory_reservation(16 << 20)
+        .memory_reservation_for_growth(16 << 20)
+        .memory_guard_size(0)
+        .guard_before_linear_memory(false);
     config.target(&target).unwrap_or_else(|error| {
         panic!(
             "the component cannot be compiled ahead of time for {target}: leave the feature `precompiled` out: {error}"

@@ -991,3 +991,29 @@ def test_numbers_that_cannot_be_shown() -> None:
         for count in (10**5_000, Odd()):
             with raised("argument_invalid", argument="count"):
                 ids.sequence("order").take(count)  # type: ignore[arg-type]
+
+
+HANDLERS = """
+import faulthandler, resource, sys
+from unalike import Ids, formats
+from unalike.memory import MemoryStore
+
+def caught():
+    return next(line for line in open("/proc/self/status") if line.startswith("SigCgt"))
+
+def kilobytes():
+    return next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmSize"))
+
+before, room = caught(), kilobytes() * 1_024 + (1 << 30)
+resource.setrlimit(resource.RLIMIT_AS, (room, room))
+for _ in range(5):
+    ids = Ids(segments=MemoryStore())
+    assert ids.sequence("order").next() == 1
+assert formats.decode("1", "decimal") == 1
+assert caught() == before, (before, caught())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it looks at /proc")
+def test_a_process_keeps_its_handlers_of_signals_and_its_address_space() -> None:
+    subprocess.run([sys.executable, "-c", HANDLERS], check=True)

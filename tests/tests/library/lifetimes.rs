@@ -282,6 +282,26 @@ async fn callers_of_an_ordered_tag_may_go_away() {
 }
 
 /// Nothing of tokio is there: neither when they are built, nor when they wait, nor when they end.
+/// In less than what a single memory of 4 GiB would take.
+#[test]
+#[cfg(target_os = "linux")]
+fn instances_need_little_address_space() -> anyhow::Result<()> {
+    use anyhow::Context as _;
+    use rustix::process::{Resource, Rlimit, setrlimit};
+
+    let status = std::fs::read_to_string("/proc/self/status")?;
+    let size = status.lines().find_map(|line| line.strip_prefix("VmSize:")?.trim().strip_suffix(" kB"));
+    let room = size.context("VmSize")?.trim().parse::<u64>()? * 1_024 + (1 << 30);
+    setrlimit(Resource::As, Rlimit { current: Some(room), maximum: Some(room) })?;
+    for _ in 0..20 {
+        let ids = Ids::builder().segments(Arc::new(MemoryStore::default())).build_blocking()?;
+        assert_eq!(ids.sequence_blocking("order", SequenceOptions::default())?.next_blocking()?, 1);
+        // It lives on.
+        std::mem::forget(ids);
+    }
+    Ok(())
+}
+
 #[test]
 fn any_executor_may_build_ids_and_await_them() {
     in_time(|| {

@@ -15,7 +15,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyDict, PyList, PyNotImplemented, PyTuple, PyType};
 use wasmtime::component::{Component, Func, Linker, ResourceAny, Type, Val, types};
-use wasmtime::{Config, Engine, Store, StoreContextMut, StoreLimits, StoreLimitsBuilder};
+use wasmtime::{Engine, Store, StoreContextMut, StoreLimits, StoreLimitsBuilder};
 
 use crate::ending::Inside;
 
@@ -29,10 +29,8 @@ static ENGINE: PyOnceLock<Engine> = PyOnceLock::new();
 
 fn engine(py: Python<'_>) -> PyResult<&Engine> {
     ENGINE.get_or_try_init(py, || {
-        let mut config = Config::new();
-        // As the code was compiled: a synchronous call costs a third of what it costs with it.
-        config.concurrency_support(false);
-        Engine::new(&config).map_err(failed)
+        // As the code was compiled.
+        Engine::new(&unalike::component::engine_config()).map_err(failed)
     })
 }
 

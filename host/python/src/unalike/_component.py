@@ -122,7 +122,7 @@ class _Instance:
         try:
             self._made = make()
         except RuntimeError as error:
-            what = f"the component cannot be started, which takes 4 GiB of address space, and 1 MiB of memory: {error}"
+            what = f"the component cannot be started, which takes 16 MiB of address space, and 1 MiB of memory: {error}"
             raise caused(IdsError("component", what), error) from None
         self._arguments = {name: arguments for name, (_, _, arguments) in calls.items()}
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use unalike_core as core;
 use wasmtime::component::{Component, Linker, ResourceAny};
-use wasmtime::{Config, Engine, ResourceLimiter, Store};
+use wasmtime::{Engine, ResourceLimiter, Store};
 
 use super::{Answer, Instance, Places, Refusal, SequenceLook, SnowflakeLook, Trap, misdirected};
 use crate::component::{self, Core, CorePre, sequences, snowflakes, types};
@@ -41,10 +41,7 @@ fn linked() -> Result<&'static CorePre<Imports>, Error> {
 }
 
 fn link() -> wasmtime::Result<CorePre<Imports>> {
-    let mut config = Config::new();
-    // Every call is synchronous, and a synchronous call costs 138 ns without concurrency support and 500 ns with it.
-    config.concurrency_support(false);
-    let engine = Engine::new(&config)?;
+    let engine = Engine::new(&component::engine_config())?;
     let component = load(&engine)?;
     let mut linker = Linker::new(&engine);
     component::add_to_linker(&mut linker, |imports: &mut Imports| imports.ids.view())?;

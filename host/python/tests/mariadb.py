@@ -1,7 +1,6 @@
 """MariaDB for tests.
 
-Databases on the server that the tests are given, and servers of their own where one must be killed, stopped or
-replaced.
+Databases on the server that the tests are given, and servers of their own where one must be killed or set otherwise.
 """
 
 from __future__ import annotations
@@ -9,11 +8,9 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-import platform
 import random
 import secrets
 import shutil
-import signal
 import socket
 import subprocess
 import tempfile
@@ -32,8 +29,6 @@ PATIENCE = 60.0
 """What is not ready after so many seconds never will be."""
 
 USER = ["--user=root"] if os.getuid() == 0 else []
-FAKETIME = f"/usr/lib/{platform.machine()}-linux-gnu/faketime/libfaketimeMT.so.1"
-"""As Debian installs it: apt-get install faketime."""
 
 T = TypeVar("T")
 
@@ -67,23 +62,6 @@ def fresh_database(base: Optional[str] = None) -> str:
     name = f"unalike_{secrets.token_hex(6)}"
     query(parts.geturl(), f"CREATE DATABASE {name}")
     return parts._replace(path=f"/{name}", query="").geturl()
-
-
-def dump(url: str) -> bytes:
-    """What ``mariadb-dump`` makes of a database."""
-    return subprocess.run(["mariadb-dump", *_client(url)], check=True, capture_output=True).stdout
-
-
-def load(url: str, text: bytes) -> None:
-    """Loads a dump into a database that is there."""
-    subprocess.run(["mariadb", *_client(url)], check=True, input=text)
-
-
-def _client(url: str) -> list[str]:
-    parts = urlsplit(url)
-    address = ["--no-defaults", "--protocol=tcp", f"--host={parts.hostname}", f"--port={parts.port or 3306}"]
-    user = [f"--user={parts.username}", f"--password={unquote(parts.password or '')}"]
-    return [*address, *user, parts.path[1:]]
 
 
 def query(url: str, *statements: str) -> list[dict[str, Any]]:
@@ -138,41 +116,24 @@ def _template() -> Path:
 class MariaDb:
     """A server of one test."""
 
-    def __init__(
-        self, *settings: str, data: Optional[Path] = None, port: int = 0, clock: Optional[Path] = None
-    ) -> None:
+    def __init__(self, *settings: str) -> None:
         self.directory = new_directory()
-        self.port = port or free_port()
+        self.port = free_port()
         self.settings = settings
-        self.clock = clock
         self.process: Optional[subprocess.Popen[bytes]] = None
-        shutil.copytree(data or _template(), self.directory / "data")
+        shutil.copytree(_template(), self.directory / "data")
         self.restart()
         query(self.url(""), "CREATE DATABASE IF NOT EXISTS ids")
 
     def url(self, database: str = "ids", user: str = "root") -> str:
         return f"mysql://{user}@127.0.0.1:{self.port}/{database}"
 
-    def copy_data(self) -> Path:
-        """A copy of the data as they are now, while this server is down."""
-        copy = new_directory() / "data"
-        shutil.copytree(self.directory / "data", copy)
-        return copy
-
     def restart(self) -> None:
         program = shutil.which("mariadbd", path=f"{os.environ['PATH']}:/usr/sbin")
         if program is None:
             raise RuntimeError("install MariaDB: apt-get install mariadb-server")
-        variables = dict(os.environ)
         # A server that starts clears the directory of temporary tables: of its own ones, if no other shares it.
         (self.directory / "tmp").mkdir(exist_ok=True)
-        if self.clock is not None:
-            variables |= {
-                "LD_PRELOAD": FAKETIME,
-                "FAKETIME_TIMESTAMP_FILE": str(self.clock),
-                "FAKETIME_NO_CACHE": "1",
-                "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-            }
         self.process = subprocess.Popen(
             [
                 program,
@@ -191,19 +152,14 @@ class MariaDb:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            env=variables,
         )
         atexit.register(self.process.kill)
         eventually("the server is ready", lambda: query(self.url(""), "SELECT 1"))
 
-    def send(self, number: int) -> None:
+    def kill(self) -> None:
+        """kill -9"""
         assert self.process is not None
-        self.process.send_signal(number)
-
-    def stop(self, number: int = signal.SIGKILL) -> None:
-        """Ends it: at once by SIGKILL, else in order."""
-        assert self.process is not None
-        self.process.send_signal(number)
+        self.process.kill()
         self.process.wait(PATIENCE)
         atexit.unregister(self.process.kill)
 
@@ -211,32 +167,18 @@ class MariaDb:
         return self
 
     def __exit__(self, *_: object) -> None:
-        assert self.process is not None
-        if self.process.poll() is None:
-            self.send(signal.SIGCONT)
-            # One with libfaketime that is killed leaves its files behind, on which another would hang.
-            self.stop(signal.SIGKILL if self.clock is None else signal.SIGTERM)
-
-
-def set_clock(file: Path, offset: str) -> None:
-    """Sets the clock of a server in one step: ``+1d``, say."""
-    new = file.with_suffix(".new")
-    new.write_text(f"{offset}\n")
-    new.replace(file)
+        self.kill()
 
 
 class Proxy(Between):
     """Passes bytes on between clients and a server.
 
-    With ``cut_at`` set, a connection whose client sends this text ends after the server has answered it, and without
-    the answer being passed on. With ``drips`` set, an answer comes byte by byte, for longer than any request may take.
+    With ``drips`` set, an answer comes byte by byte, for longer than any request may take.
     """
 
     def __init__(self, url: str) -> None:
         parts = urlsplit(url)
-        self.cut_at: Optional[bytes] = None
         self.drips = False
-        self.cuts = 0
         self._sockets: list[socket.socket] = []
         super().__init__(f"{parts.hostname}:{parts.port or 3306}")
         user = f"{parts.username}@" if parts.username else ""
@@ -249,26 +191,15 @@ class Proxy(Between):
             self._end(client)
             return
         self._sockets += [client, server]
-        cut = threading.Event()
-        threading.Thread(target=self._back, args=(client, server, cut), daemon=True).start()
-        self._forth(client, server, cut)
-
-    def _forth(self, client: socket.socket, server: socket.socket, cut: threading.Event) -> None:
-        try:
+        threading.Thread(target=self._back, args=(client, server), daemon=True).start()
+        with contextlib.suppress(OSError):
             while data := client.recv(65_536):
-                if self.cut_at is not None and self.cut_at in data:
-                    cut.set()
                 server.sendall(data)
-        except OSError:
-            pass
         self._end(client, server)
 
-    def _back(self, client: socket.socket, server: socket.socket, cut: threading.Event) -> None:
-        try:
+    def _back(self, client: socket.socket, server: socket.socket) -> None:
+        with contextlib.suppress(OSError):
             while data := server.recv(65_536):
-                if cut.is_set():
-                    self.cuts += 1
-                    break
                 if self.drips:
                     # The beginning of a packet of 65,535 bytes.
                     client.sendall(b"\xff\xff\0\1")
@@ -278,17 +209,13 @@ class Proxy(Between):
                         time.sleep(0.05)
                     break
                 client.sendall(data)
-        except OSError:
-            pass
         self._end(client, server)
 
     @staticmethod
     def _end(*ends: socket.socket) -> None:
         for end in ends:
-            try:
+            with contextlib.suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
 
     def __enter__(self) -> Proxy:
         return self

@@ -1,12 +1,8 @@
-"""Private Redis servers, a proxy that loses answers, and a durable store that can be switched off."""
+"""Private Redis servers, and a durable store that can be switched off."""
 
 from __future__ import annotations
 
-import contextlib
-import hashlib
-import socket
 import subprocess
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,41 +11,23 @@ from typing import Any, Optional, TypeVar
 import redis
 
 from mariadb import free_port
-from servers import Between
+from servers import LIMIT_S, until
 
 from unalike.store import Segment, StoreError, TagOptions, TagRecord, TailRelease
 
 T = TypeVar("T")
 
-LIMIT_S = 60.0
 
-
-_SCRIPTS = Path(__file__).resolve().parents[3] / "adapters" / "redis" / "src" / "scripts"
-
-
-def script_sha1(*names: str) -> bytes:
-    """By which a script of these files is called."""
-    text = "\n".join((_SCRIPTS / f"{name}.lua").read_text() for name in ("server", *names))
-    return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest().encode()
-
-
-def eventually(request: Callable[[], T]) -> T:
-    """Repeats until it works: for what fails for a while only."""
+def eventually(request: Callable[[], T], *kinds: str) -> T:
+    """Repeats until it works: for what fails for a while only, and for errors of these kinds."""
     deadline = time.monotonic() + LIMIT_S
     while True:
         try:
             return request()
         except StoreError as error:
-            if not error.is_retryable or time.monotonic() > deadline:
+            if not (error.is_retryable or error.kind in kinds) or time.monotonic() > deadline:
                 raise
             time.sleep(0.02)
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + LIMIT_S
-    while not condition():
-        assert time.monotonic() < deadline, "it never came"
-        time.sleep(0.01)
 
 
 class RedisProcess:
@@ -92,44 +70,6 @@ class RedisProcess:
     def restart(self) -> None:
         self.kill()
         self.start()
-
-
-class CuttingProxy(Between):
-    """Passes everything on, but for the answer to what ``cuts`` says of a piece that the client sent: it hangs up."""
-
-    def __init__(self, port: int) -> None:
-        self.cuts: Callable[[bytes], bool] = lambda sent: False
-        self.cut = 0
-        super().__init__(f"127.0.0.1:{port}")
-
-    @property
-    def url(self) -> str:
-        return f"redis://127.0.0.1:{self.port}/0"
-
-    def _serve(self, client: socket.socket) -> None:
-        upstream = socket.create_connection(self._upstream)
-        is_cut = threading.Event()
-
-        def answers() -> None:
-            with contextlib.suppress(OSError):
-                while data := upstream.recv(65_536):
-                    if is_cut.is_set():
-                        # The server has done it, and nobody hears of it.
-                        self.cut += 1
-                        break
-                    client.sendall(data)
-            for one in (client, upstream):
-                with contextlib.suppress(OSError):
-                    one.shutdown(socket.SHUT_RDWR)
-
-        threading.Thread(target=answers, daemon=True).start()
-        with contextlib.suppress(OSError):
-            while data := client.recv(65_536):
-                if self.cuts(data):
-                    is_cut.set()
-                upstream.sendall(data)
-        with contextlib.suppress(OSError):
-            upstream.shutdown(socket.SHUT_RDWR)
 
 
 class Switched:

@@ -1,23 +1,13 @@
-// Private Redis servers, a proxy that loses answers, and a durable store that can be switched off.
+// Private Redis servers, and a durable store that can be switched off.
 
 import assert from 'node:assert/strict';
 import { execFile, spawn } from 'node:child_process';
-import { createHash } from 'node:crypto';
 import { once } from 'node:events';
-import { readFile } from 'node:fs/promises';
-import net from 'node:net';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 
 import { StoreError } from '../dist/store.js';
 import { freePort } from './fixtures.mjs';
-
-/** By which a script of these files is called. */
-export async function scriptSha1(...names) {
-  const folder = new URL('../../../adapters/redis/src/scripts/', import.meta.url);
-  const texts = ['server', ...names].map((name) => readFile(new URL(`${name}.lua`, folder), 'utf8'));
-  return createHash('sha1').update((await Promise.all(texts)).join('\n')).digest('hex');
-}
 
 /** A redis-server of a test's own. */
 export class RedisProcess {
@@ -68,52 +58,6 @@ export class RedisProcess {
   async restart() {
     await this.kill();
     await this.start();
-  }
-}
-
-/** Passes everything on, but for the answer to what `cuts` says of a piece that the client sent: then it hangs up. */
-export class CuttingProxy {
-  cuts = () => false;
-  cut = 0;
-
-  static async start(t, port) {
-    const proxy = new CuttingProxy();
-    const sockets = new Set();
-    const server = net.createServer((client) => {
-      const upstream = net.connect(port, '127.0.0.1');
-      for (const socket of [client, upstream]) {
-        sockets.add(socket);
-        socket
-          .on('error', () => {})
-          .on('close', () => {
-            client.destroy();
-            upstream.destroy();
-          });
-      }
-      let isCut = false;
-      client.on('data', (data) => {
-        isCut ||= proxy.cuts(data.toString('latin1'));
-        upstream.write(data);
-      });
-      upstream.on('data', (data) => {
-        if (isCut) {
-          // The server has done it, and nobody hears of it.
-          proxy.cut += 1;
-          client.destroy();
-        } else {
-          client.write(data);
-        }
-      });
-    });
-    await new Promise((resolve) => server.listen(0, '127.0.0.1', resolve));
-    t.after(() => {
-      server.close();
-      for (const socket of sockets) {
-        socket.destroy();
-      }
-    });
-    proxy.url = `redis://127.0.0.1:${server.address().port}/0`;
-    return proxy;
   }
 }
 

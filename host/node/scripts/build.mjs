@@ -1,4 +1,4 @@
-// Builds the package into dist: transpiles the components, compiles the sources, and copies what adapters share.
+// Builds the package into dist: transpiles the components, compiles the sources, and takes over statements of SQLite.
 //
 // The components are the files that UNALIKE_COMPONENT_WASM and UNALIKE_FORMATS_WASM name; without these, cargo builds
 // them. The library of the Rust host is the file that UNALIKE_NODE_NATIVE names; without it, there is none until
@@ -113,11 +113,10 @@ for (const file of await readdir(join(here, 'src/glue'))) {
   await cp(join(here, 'src/glue', file), join(glue, file));
 }
 run(process.execPath, [program('typescript', 'bin/tsc'), '-p', here], { stdio: ['ignore', 'inherit', 'inherit'] });
-// Where no files are read, the statements of SQLite are code.
+// Durable Objects read no files: the statements are code to them.
 const statements = {};
 for (const file of await readdir(statementsOfSqlite)) {
   statements[file.replace('.sql', '')] = await readFile(join(statementsOfSqlite, file), 'utf8');
-  await cp(join(statementsOfSqlite, file), join(dist, 'sql/sqlite', file));
 }
 await writeFile(join(glue, 'sqlite-sql.js'), `export const statements = ${JSON.stringify(statements, null, 2)};\n`);
 if (process.env.UNALIKE_NODE_NATIVE) {

@@ -11,10 +11,9 @@
 import { DurableObject } from 'cloudflare:workers';
 
 import { validatePublic } from './names.js';
-import { ObjectDatabase, schema, type ObjectState } from './object-database.js';
+import { hexOf, ObjectDatabase, schema, type ObjectState } from './object-database.js';
 import { PROTOCOL, type ObjectAnswer, type ObjectRequest } from './object-protocol.js';
-import { hexOf } from './sqlite-database.js';
-import { Statements } from './sqlite-statements.js';
+import { Statements } from './object-statements.js';
 import {
   StoreError,
   type FormatOwner,

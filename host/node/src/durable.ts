@@ -31,7 +31,7 @@ import {
   type ObjectMethod,
   type ObjectRequest,
 } from './object-protocol.js';
-import type { Rules } from './sqlite-statements.js';
+import type { Rules } from './object-statements.js';
 import {
   ID_MAX,
   refusedByStore,

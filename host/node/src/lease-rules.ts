@@ -6,7 +6,8 @@
  * long, never whether intervals are disjoint.
  *
  * A store adds what only it can: its own clock, a durable record per worker, and one transaction around reading the
- * record and writing it. The Rust stores have the same rules; `tests/vectors/leases.json` holds what they answer.
+ * record and writing it. The Rust stores have the same rules, and more; `tests/vectors/leases.json` holds what they
+ * answer.
  *
  * Instants and durations are `bigint` of 0 to 2^64 - 1, in milliseconds unless a name says otherwise.
  *
@@ -119,44 +120,10 @@ export function roundDownMs(layout: Layout, atMs: bigint): bigint {
   return tickStartMs(layout, sinceMs / BigInt(layout.tickMs));
 }
 
-/** The names of the figures that a store without columns of its own keeps of a binding, in the order of Rust. */
-export type BindingFigure =
-  | 'timestamp_bits'
-  | 'datacenter_bits'
-  | 'worker_bits'
-  | 'sequence_bits'
-  | 'sequence_first'
-  | 'epoch_ms'
-  | 'tick_ms'
-  | 'max_horizon_ms'
-  | 'floor_ms'
-  | 'version';
-
 /** Half-open: `startMs` is in it, `endMs` is not. */
 export interface Interval {
   readonly startMs: bigint;
   readonly endMs: bigint;
-}
-
-/** The version of a mark that Redis has the leases of a namespace. */
-const IN_REDIS = 2n;
-
-/** Where the leases of a namespace are kept, in words. */
-const KEPT = {
-  'in-store':
-    'in the durable store itself, and not in the Redis above it that was asked: open them there (leases of the durable ' +
-    "store, which is RedisStore's default), or use another namespace",
-  'in-redis':
-    'in a Redis above this store, and not in the store itself, which was asked: open them there (the option leasesIn: ' +
-    "'redis' of RedisStore), or use another namespace",
-  'in-both':
-    'both in the durable store itself and in a Redis above it, so that two holders may have one worker: nothing more is ' +
-    'granted until an operator has ended one of them (adapters/README.md, "One namespace, one place")',
-} as const;
-
-/** The error of a namespace whose leases are kept in another place. */
-export function leasesElsewhere(namespace: string, kept: keyof typeof KEPT): StoreError {
-  return new StoreError('leases-elsewhere', `the leases of ${JSON.stringify(namespace)} are kept ${KEPT[kept]}`);
 }
 
 /** What a namespace was bound to when it was first used; never changes. */
@@ -191,75 +158,6 @@ export class NamespaceBinding {
       throw new StoreError('refused', `max_horizon_ms is ${limits.maxHorizonMs}, ${why}`);
     }
     return new NamespaceBinding(layout, limits.maxHorizonMs, 0n);
-  }
-
-  /** What a store without columns of its own keeps: names and whole numbers. */
-  figures(): [BindingFigure, bigint][] {
-    const { timestampBits, datacenterBits, workerBits, sequenceBits, epochMs, tickMs } = this.layout;
-    return [
-      ['timestamp_bits', BigInt(timestampBits)],
-      ['datacenter_bits', BigInt(datacenterBits)],
-      ['worker_bits', BigInt(workerBits)],
-      ['sequence_bits', BigInt(sequenceBits)],
-      ['sequence_first', isSequenceFirst(this.layout) ? 1n : 0n],
-      ['epoch_ms', epochMs],
-      ['tick_ms', BigInt(tickMs)],
-      ['max_horizon_ms', this.maxHorizonMs],
-      ['floor_ms', this.floorMs],
-      ['version', 1n],
-    ];
-  }
-
-  /**
-   * What stands in the place of the figures of a binding where a Redis has the leases. A program that knows no such mark
-   * refuses it: it is no layout.
-   */
-  static figuresInRedis(): [BindingFigure, bigint][] {
-    return [
-      ['timestamp_bits', 0n],
-      ['datacenter_bits', 0n],
-      ['worker_bits', 0n],
-      ['sequence_bits', 0n],
-      ['sequence_first', 0n],
-      ['epoch_ms', 0n],
-      ['tick_ms', 1n],
-      ['max_horizon_ms', 1n],
-      ['floor_ms', 0n],
-      ['version', IN_REDIS],
-    ];
-  }
-
-  /**
-   * The binding of these figures, of which `figure` gives one by its name, or throws.
-   *
-   * @throws {RangeError} when they are not a binding of this version; the message says why.
-   */
-  static read(figure: (name: BindingFigure) => bigint): NamespaceBinding {
-    const version = figure('version');
-    if (version !== 1n) {
-      throw new RangeError(`the lease namespace has the version ${version}, and this program knows only 1`);
-    }
-    // What does not fit is out of every range.
-    const bits = (name: BindingFigure) => {
-      const value = figure(name);
-      return value > 255n ? 255 : Number(value);
-    };
-    const tickMs = figure('tick_ms');
-    const layout: Layout = {
-      timestampBits: bits('timestamp_bits'),
-      datacenterBits: bits('datacenter_bits'),
-      workerBits: bits('worker_bits'),
-      sequenceBits: bits('sequence_bits'),
-      order: figure('sequence_first') === 0n ? 'worker-first' : 'sequence-first',
-      epochMs: figure('epoch_ms'),
-      tickMs: tickMs > BigInt(U32_MAX) ? 0 : Number(tickMs),
-    };
-    const binding = new NamespaceBinding(layout, figure('max_horizon_ms'), figure('floor_ms'));
-    const fault = faultOfLayout(layout);
-    if (fault !== null) {
-      throw new RangeError(fault);
-    }
-    return binding;
   }
 
   /**
@@ -372,68 +270,21 @@ export type Choice =
  * `random` (64 bits) places the choice among the workers that were never used: at random, so that even separate stores
  * seldom meet.
  */
-export function choose(candidates: Candidates, expiry: Expiry, random: bigint): Choice {
+export function choose(candidates: Candidates, clockMs: bigint, random: bigint): Choice {
   const { workers, used, preferred, previous, oldest } = candidates;
   for (const candidate of [preferred, previous]) {
-    if (candidate !== null && expiry.hasEnded(candidate.endMs)) {
+    if (candidate !== null && candidate.endMs <= clockMs) {
       return { kind: 'worker', used: candidate };
     }
   }
   if (workers > used) {
     return { kind: 'never-used', nth: random % BigInt(workers - used) };
   }
-  if (oldest !== null && expiry.hasEnded(oldest.endMs)) {
+  if (oldest !== null && oldest.endMs <= clockMs) {
     return { kind: 'worker', used: oldest };
   }
   // A layout has one worker at least, so a store that has no oldest has one that was never used.
-  return { kind: 'exhausted', freeAtMs: oldest === null ? expiry.clockMs : expiry.endsAtMs(oldest.endMs) };
-}
-
-/**
- * Chooses a worker where the store has all that were ever granted at hand: by worker, ascending, the greatest end that
- * is recorded for each and the name of its last holder.
- *
- * @throws {StoreError} `workers-exhausted`
- */
-export function chooseWorker(
-  acquire: LeaseAcquire,
-  expiry: Expiry,
-  random: bigint,
-  used: Iterable<readonly [UsedWorker, holder: string]>,
-): UsedWorker {
-  let preferred: UsedWorker | null =
-    acquire.preferredWorker === null ? null : { worker: acquire.preferredWorker, endMs: 0n };
-  let previous: UsedWorker | null = null;
-  let oldest: UsedWorker | null = null;
-  const numbers: number[] = [];
-  for (const [worker, holder] of used) {
-    numbers.push(worker.worker);
-    if (preferred?.worker === worker.worker) {
-      preferred = worker;
-    }
-    const isPrevious = acquire.holder !== '' && holder === acquire.holder && expiry.hasEnded(worker.endMs);
-    if (isPrevious && (previous === null || previous.endMs < worker.endMs)) {
-      previous = worker;
-    }
-    if (oldest === null || expiry.endsAtMs(worker.endMs) < expiry.endsAtMs(oldest.endMs)) {
-      oldest = worker;
-    }
-  }
-  const workers = workersOf(acquire.layout);
-  const choice = choose({ workers, used: numbers.length, preferred, previous, oldest }, expiry, random);
-  switch (choice.kind) {
-    case 'worker':
-      return choice.used;
-    case 'exhausted':
-      throw workersExhausted(acquire, choice.freeAtMs);
-    case 'never-used': {
-      const worker = nthNeverUsed(choice.nth, numbers);
-      if (worker === null) {
-        throw workersExhausted(acquire, expiry.clockMs);
-      }
-      return { worker, endMs: 0n };
-    }
-  }
+  return { kind: 'exhausted', freeAtMs: oldest === null ? clockMs : oldest.endMs };
 }
 
 /** All workers of the namespace are under a lease, of which the first ends at `freeAtMs`, in Unix milliseconds. */
@@ -540,124 +391,6 @@ function validateTimes({ layout, nowMs, horizonMs }: LeaseAcquire | LeaseExtend)
   if (horizonMs < BigInt(layout.tickMs)) {
     const why = `shorter than a tick of the layout ${layoutText(layout)}: no lease would hold one`;
     throw new StoreError('refused', `a horizon of ${horizonMs} ms was asked for, ${why}`);
-  }
-}
-
-/** A clock that gains more than this from one reading to the next, against the monotonic one, was set. */
-const STEP_MS = 1_000n;
-/** So many steps are remembered, the newest. */
-const STEPS_MAX = 64;
-
-/** What a clock showed, or would have shown without a step, and when. */
-interface Reading {
-  readonly atNs: bigint;
-  readonly clockMs: bigint;
-}
-
-/**
- * Steps forward of a store's clock, which end nobody's lease: a clock that shows tomorrow for an instant, or that is
- * set right, says nothing of how long a holder has not asked.
- *
- * Invariant: a lease that was running by the clock before a step forward is taken to run for as long as it would have
- * without the step, measured by the process's monotonic clock. Intervals are disjoint whatever this says: it decides
- * who is offered what, and no more. What a process has not seen it does not know: a clock that is wrong when it starts
- * is the clock to it.
- *
- * Monotonic instants are in nanoseconds, as `process.hrtime.bigint()` gives them.
- */
-export class ClockSteps {
-  #last: Reading | null = null;
-  #steps: Reading[] = [];
-
-  /**
-   * Notes what the clock shows. To be called with each reading: `askedNs` is when it was asked, `answeredNs` when the
-   * answer was here.
-   */
-  read(askedNs: bigint, answeredNs: bigint, clockMs: bigint): void {
-    // The answers of two requests may come in the other order: the older one tells nothing.
-    if (this.#last !== null && this.#last.atNs > askedNs) {
-      return;
-    }
-    if (this.#last !== null) {
-      const expectedMs = showsMs(this.#last, answeredNs);
-      if (clockMs > saturated(expectedMs + STEP_MS)) {
-        if (this.#steps.length >= STEPS_MAX) {
-          this.#steps.shift();
-        }
-        this.#steps.push({ atNs: answeredNs, clockMs: expectedMs });
-      }
-    }
-    this.#last = { atNs: askedNs, clockMs };
-  }
-
-  /**
-   * Which leases have ended, by this reading of the clock, in a namespace with this bound of its leases. `nowNs` is the
-   * present.
-   */
-  expiry(nowNs: bigint, clockMs: bigint, maxHorizonMs: bigint): Expiry {
-    this.#steps = this.#steps.filter((step) => sinceNs(step, nowNs) < HORIZON_MAX_MS * 1_000_000n);
-    const running = this.#steps.map((step) => ({
-      afterMs: showsMs(step, nowNs),
-      upToMs: saturated(step.clockMs + maxHorizonMs),
-    }));
-    // Where the clock before is not behind, it says nothing else.
-    return new Expiry(
-      clockMs,
-      running.filter(({ afterMs, upToMs }) => afterMs < upToMs && afterMs < clockMs),
-    );
-  }
-}
-
-/** What it would show at that instant, had nobody set it. */
-function showsMs(reading: Reading, atNs: bigint): bigint {
-  return saturated(reading.clockMs + sinceNs(reading, atNs) / 1_000_000n);
-}
-
-function sinceNs(reading: Reading, atNs: bigint): bigint {
-  return atNs > reading.atNs ? atNs - reading.atNs : 0n;
-}
-
-/** Ends of leases that are still to come by a clock before a step: in `(afterMs, upToMs]`. */
-interface Running {
-  /** What that clock would show now. */
-  readonly afterMs: bigint;
-  readonly upToMs: bigint;
-}
-
-/** Which leases have ended: a reading of a store's clock, and what is known of its steps. */
-export class Expiry {
-  /** The clock, in Unix milliseconds. */
-  readonly clockMs: bigint;
-  readonly #running: readonly Running[];
-
-  /** Without `running`: by a clock that was not set. */
-  constructor(clockMs: bigint, running: readonly Running[] = []) {
-    this.clockMs = clockMs;
-    this.#running = running;
-  }
-
-  /** Whether only the clock says it. */
-  get isPlain(): boolean {
-    return this.#running.length === 0;
-  }
-
-  /** Whether a lease with this recorded end, in Unix milliseconds, has ended. */
-  hasEnded(endMs: bigint): boolean {
-    return this.endsAtMs(endMs) <= this.clockMs;
-  }
-
-  /** When it will have ended, or has, by the clock as it runs now. */
-  endsAtMs(endMs: bigint): bigint {
-    if (endMs > this.clockMs) {
-      return endMs;
-    }
-    let leftMs: bigint | null = null;
-    for (const { afterMs, upToMs } of this.#running) {
-      if (afterMs < endMs && endMs <= upToMs && (leftMs === null || endMs - afterMs > leftMs)) {
-        leftMs = endMs - afterMs;
-      }
-    }
-    return leftMs === null ? endMs : saturated(this.clockMs + leftMs);
   }
 }
 

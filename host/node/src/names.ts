@@ -25,9 +25,6 @@ export const KEPT_FORMATS = 'unalike-formats';
 /** The row whose watermark is the floor of all names that are new in a store. */
 export const KEPT_FLOOR = `unalike-new-names${SUB_SEPARATOR}floor`;
 
-/** The row whose watermark is the time before which no lease begins, in a store that has no other place for it. */
-export const KEPT_LEASE_FLOOR = `unalike-new-names${SUB_SEPARATOR}leases`;
-
 /** What a tag is created with on first use. */
 export const DEFAULT_TAG_OPTIONS: TagOptions = Object.freeze({
   start: 1n,
@@ -141,17 +138,6 @@ export function validateNewTag(name: string): void {
   }
 }
 
-/**
- * Under which a durable store grants Redis the time of a namespace of leases. A name that is too long is shortened, and
- * a hash of it appended. Two that have one tag would be in each other's way, and nothing else: each would get time that
- * the other one has not.
- */
-export function timeTag(namespace: string): string {
-  const bytesMax = NAME_BYTES_MAX - KEPT_LEASES.length - 1;
-  const isShort = new TextEncoder().encode(namespace).length <= bytesMax;
-  return subTag(KEPT_LEASES, isShort ? namespace : shortened(namespace, bytesMax));
-}
-
 /** How often a format may be accepted anew. */
 const FORMAT_ROWS_MAX = 1_000;
 
@@ -168,7 +154,7 @@ export function* formatNames(owner: FormatOwner, part: FormatPart): Generator<st
 }
 
 /**
- * The name of one of these rows. A name that is too long is shortened, as that of {@link timeTag} is. Two that have one
+ * The name of one of these rows. A name that is too long is shortened, and a hash of it appended. Two that have one
  * row would be refused each other's formats, and nothing else.
  */
 export function formatName({ kind, name }: FormatOwner, part: FormatPart, row: number): string {
@@ -225,7 +211,7 @@ function fnv1a(bytes: Uint8Array): bigint {
 }
 
 /** Whether the numbers under this name are milliseconds, and no ids. */
-export function isKeptTime(name: string): boolean {
+function isKeptTime(name: string): boolean {
   const [tag, sub] = splitTag(name);
   return isNamed(tag, KEPT_LEASES) || (sub !== null && asciiLower(trim(sub)).startsWith(KEPT_CLOCK));
 }

@@ -8,9 +8,26 @@
  */
 
 import { statements } from './glue/sqlite-sql.js';
-import { Expiry } from './lease-rules.js';
-import { damaged, type Database, type Row, type Rows, type Value } from './sqlite-database.js';
 import { StoreError } from './store.js';
+
+/** What a statement is given and answers. */
+export type Value = bigint | string | Uint8Array | null;
+
+/** One row, by the names of its columns. Whole numbers are bigints. */
+export type Row = Readonly<Record<string, unknown>>;
+
+/** The statements of the SQLite adapter that objects grant by, by the names of their files. */
+type Granting =
+  | 'allocate'
+  | 'release'
+  | 'create'
+  | 'bind_namespace'
+  | 'namespace'
+  | 'previous'
+  | 'oldest'
+  | 'grant'
+  | 'extend'
+  | 'end';
 
 /** What is used of a Durable Object's storage. */
 export interface ObjectStorage {
@@ -107,26 +124,16 @@ export function schema(): string {
 }
 
 /** All in one transaction of the caller's. */
-export class ObjectDatabase implements Database {
-  readonly sql = statements as Database['sql'];
+export class ObjectDatabase {
+  readonly sql = statements as Readonly<Record<Granting, string>>;
 
   constructor(
+    /** For messages. */
     readonly path: string,
     private readonly storage: ObjectStorage,
   ) {}
 
-  write(_doing: string, sql: string, args: readonly Value[] = []): Row[] {
-    return this.run(sql, args);
-  }
-
-  read(_doing: string, sql: string, args: readonly Value[] = []): Row[] {
-    return this.run(sql, args);
-  }
-
-  reading<T>(_doing: string, work: (rows: Rows) => T): T {
-    return work((sql, args) => this.run(sql, args));
-  }
-
+  /** The object's clock, in Unix milliseconds. The platform sets it, and nobody else. */
   readClock(): bigint {
     const now = Math.floor(Date.now());
     if (!Number.isSafeInteger(now) || now < 0) {
@@ -135,11 +142,7 @@ export class ObjectDatabase implements Database {
     return BigInt(now);
   }
 
-  /** The platform's clock is set by nobody. */
-  expiry(storeMs: bigint): Expiry {
-    return new Expiry(storeMs);
-  }
-
+  /** Runs one statement to its end, and answers its rows. */
   run(sql: string, args: readonly Value[] = []): Row[] {
     // Without the cast a text is greater than any number.
     const cast = expand(sql).replace(/\?(\d+)/g, (place, number: string) =>
@@ -167,4 +170,14 @@ export class ObjectDatabase implements Database {
     }
     return read;
   }
+}
+
+/** What the store wrote is not there any more, or is something else. */
+export function damaged(path: string, what: string): StoreError {
+  return new StoreError('corrupt', `${path}: ${what}; find out who changed it`);
+}
+
+/** Bytes as hexadecimal digits. */
+export function hexOf(bytes: Uint8Array): string {
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('');
 }

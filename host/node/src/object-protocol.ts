@@ -5,8 +5,7 @@
  * @module
  */
 
-import type { Method } from './sqlite-worker.js';
-import type { Rules } from './sqlite-statements.js';
+import type { Rules } from './object-statements.js';
 import type { StoreErrorKind } from './store.js';
 
 /** Both sides must know it: a Worker and its objects may be deployed apart. */
@@ -22,9 +21,16 @@ export function memberName(store: string, kind: 'tag' | 'leases', name: string):
   return `${rootName(store)}:${kind}:${name}`;
 }
 
-/** What may be asked of an object beside the methods of a store. */
+/** What may be asked of an object: the methods of a store, and more. */
 export type ObjectMethod =
-  | Exclude<Method, 'identity'>
+  | 'allocate'
+  | 'releaseTail'
+  | 'openTag'
+  | 'createTag'
+  | 'bindFormat'
+  | 'acquire'
+  | 'extend'
+  | 'releaseLease'
   /** Of any object: whether there is one. Of the root, begins the store. */
   | 'look'
   /** Of the root: notes that a member with this mark exists, and answers the mark that it knows. */

@@ -21,7 +21,6 @@ import {
 import { isU64 } from './numbers.js';
 import {
   checkOpened,
-  refusedByStore,
   StoreError,
   type FormatOwner,
   type FormatPart,
@@ -154,8 +153,6 @@ interface Library {
  * @throws {StoreError}
  */
 export async function openStores(options: NativeOptions, ask?: Ask): Promise<NativeStores> {
-  const { store, backing, leases } = options;
-  refuseSqlite(...[store].flat(), backing, leases);
   return await asked('opening a store', () => {
     const { Stores } = library();
     return ask === undefined ? Stores.open(nativeOptions(options)) : Stores.openAbove(nativeOptions(options), ask);
@@ -332,8 +329,8 @@ function library(): Library {
     } catch (error) {
       const what =
         'this program cannot load the library of the Rust host, or this installation of unalike has none; ' +
-        'unalike/sqlite and unalike/remote do without it. Install a package for this platform, or build it in a ' +
-        'clone of the repository (npm run native)';
+        'unalike/remote does without it. Install a package for this platform, or build it in a clone of the ' +
+        'repository (npm run native)';
       throw new StoreError('refused', `${what}${because(error)}`, { cause: error });
     }
     loaded = module.exports;
@@ -345,14 +342,6 @@ function library(): Library {
 function warn(): void {
   for (const message of loaded?.warnings() ?? []) {
     process.emitWarning(message, 'UnalikeWarning');
-  }
-}
-
-/** A file has one SQLite in a process: two do not see each other's locks, and both would grant the same numbers. */
-function refuseSqlite(...urls: readonly (string | undefined)[]): void {
-  if (urls.some((url) => url?.trim().toLowerCase().startsWith('sqlite:'))) {
-    const what = "its SQLite and others in this process do not see each other's locks";
-    throw refusedByStore(`a file of SQLite is opened by SqliteStore (from unalike/sqlite), as ${what}: give that one`);
   }
 }
 

@@ -49,7 +49,7 @@ const OPTIONS: Kinds<StoreOptions> = {
  *
  * `mysql://ids@db.example/ids`, `postgres://ids@db.example/ids`, `etcd://host:2379`,
  * `redis+sentinel://h1:26379,h2:26379/ids` above a durable store, and all others that the `unalike` command knows, with
- * the same parameters. A list of URLs is a set of stores, its stripes. A file of SQLite is opened by `SqliteStore`.
+ * the same parameters. A list of URLs is a set of stores, its stripes.
  *
  * A request whose answer is lost counts as done, and what it granted is never offered again. Each thread opens its own.
  *

@@ -1,12 +1,9 @@
-// The addresses of stores that are none, and a driver that is not installed. No server is asked.
+// The addresses of stores that are none. No server is asked.
 
 import assert from 'node:assert/strict';
-import { execFile } from 'node:child_process';
-import { cp, readdir, writeFile } from 'node:fs/promises';
+import { readdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { pathToFileURL } from 'node:url';
-import { promisify } from 'node:util';
 
 import { MemoryStore, StoreError } from '../dist/index.js';
 import { MysqlStore } from '../dist/mysql.js';
@@ -55,7 +52,7 @@ test('a SQLite store takes the URL that the command takes, and no path that mean
     [':memory:', 'is no file, and numbers must be kept: name a file, or use MemoryStore'],
     ['file:ids.sqlite', 'begins with file:, it must be a path or sqlite://PATH'],
     ['mysql://u:hunter2@h/ids', 'begins with mysql://, it must be a path or sqlite://PATH'],
-    ['sqlite:ids.sqlite', 'must be a path or a URL like sqlite://PATH'],
+    ['sqlite:ids.sqlite', 'is not a URL: write sqlite://PATH'],
     ['sqlite://', 'names no file: write sqlite://PATH'],
     ['sqlite://:memory:', 'means no plain file to SQLite'],
     ['sqlite://a%20b', 'has a path that others would read as another one'],
@@ -72,17 +69,4 @@ test('a SQLite store takes the URL that the command takes, and no path that mean
   await writeFile(old, '');
   await assert.rejects(SqliteStore.open(`sqlite://${old}`), refused('rename it to go on with it'));
   assert.deepEqual((await readdir(folder)).sort(), ['ids.sqlite', 'old.sqlite?mode=rwc']);
-});
-
-test('a driver that is not installed is named, with the command that installs it', async (t) => {
-  const folder = await folderOf(t);
-  await cp(new URL('../dist', import.meta.url), join(folder, 'dist'), { recursive: true });
-  await writeFile(join(folder, 'package.json'), '{ "type": "module" }');
-  const code = `
-    const { SqliteStore } = await import('${pathToFileURL(join(folder, 'dist/sqlite.js')).href}');
-    const said = (error) => console.log(error.kind, error.message);
-    await SqliteStore.open('ids.sqlite', { driver: 'better-sqlite3' }).catch(said);
-  `;
-  const { stdout } = await promisify(execFile)(process.execPath, ['--input-type=module', '-e', code], { cwd: folder });
-  assert.match(stdout, /^refused there is no better-sqlite3 \(.*\): npm install better-sqlite3, or use Node 22\.13/);
 });

@@ -8,7 +8,6 @@ import { test } from 'node:test';
 import { promisify } from 'node:util';
 
 import { PRESETS } from '../dist/layouts.js';
-import { timeTag } from '../dist/names.js';
 import { MysqlStore } from '../dist/mysql.js';
 import { RedisStore } from '../dist/redis.js';
 import { SqliteStore } from '../dist/sqlite.js';
@@ -129,11 +128,11 @@ for (const kind of Object.keys(DURABLE)) {
     const { open, openDurable } = await shared(t, kind);
     const [durable, inRedis] = [await open(), await open('redis')];
     const backing = await openDurable();
-    await backing.openTag(timeTag('default'));
+    await backing.openTag('redis-leases\u001fdefault');
     await assert.rejects(acquire(durable, 'default'), elsewhere(IN_REDIS));
     await acquire(inRedis, 'default');
     await acquire(durable, 'both');
-    await backing.openTag(timeTag('both'));
+    await backing.openTag('redis-leases\u001fboth');
     await assert.rejects(acquire(durable, 'both'), elsewhere(/kept both in the durable store itself and in a Redis/));
     await assert.rejects(acquire(inRedis, 'both'), elsewhere(/kept both in the durable store itself and in a Redis/));
   });

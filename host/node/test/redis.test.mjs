@@ -9,7 +9,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { Worker } from 'node:worker_threads';
 
-import { DEFAULT_TAG_OPTIONS, timeTag } from '../dist/names.js';
+import { DEFAULT_TAG_OPTIONS } from '../dist/names.js';
 import { MemoryStore } from '../dist/memory.js';
 import { RedisStore } from '../dist/redis.js';
 import { SqliteStore } from '../dist/sqlite.js';
@@ -441,15 +441,6 @@ test('a program ends by itself with an open store, and when it wants to in the m
   assert.deepEqual((await Promise.all(ran)).map(({ stdout }) => stdout), Array(4).fill('true\n'));
 });
 
-test('each namespace has its own tag of time', () => {
-  assert.equal(timeTag('default'), 'redis-leases\u001fdefault');
-  assert.equal(timeTag('x'.repeat(115)), `redis-leases\u001f${'x'.repeat(115)}`);
-  // As the Rust program writes it.
-  assert.match(timeTag('x'.repeat(116)), /^redis-leases\u001fx{98}~[0-9a-f]{16}$/);
-  assert.notEqual(timeTag('x'.repeat(116)), timeTag('x'.repeat(117)));
-  assert.ok(Buffer.byteLength(timeTag('\u{1f600}'.repeat(32))) <= 128);
-});
-
 test('a namespace has one place, whatever stands behind Redis', async (t) => {
   const { redis, path, folder } = await shared(t);
   const request = {
@@ -475,6 +466,19 @@ test('a namespace has one place, whatever stands behind Redis', async (t) => {
     leases: needed('UNALIKE_TEST_MYSQL'),
   });
   await refuses('elsewhere', elsewhere, /has its leases in another store/);
+});
+
+test('a URL names a SQLite file as the durable store', async (t) => {
+  const { redis, path } = await shared(t);
+  const store = await Store.open(`${redis.url}?raise-min=100`, { backing: `sqlite://${path}` });
+  t.after(() => store.close());
+  const { start } = await store.allocate('order', 10n, 0n);
+  const durable = await SqliteStore.open(path);
+  t.after(() => durable.close());
+  assert.ok((await durable.openTag('order')).watermark >= start + 9n);
+  const more = { holder: '', preferredWorker: null, nowMs: BigInt(Date.now()), horizonMs: 2_000n };
+  const lease = await store.acquire({ namespace: 'default', layout: LAYOUT, ...more });
+  assert.equal(await durable.release('default', lease.worker, lease.grantId, lease.validUntilMs), true);
 });
 
 test('an error that cannot be shown is told all the same', async (t) => {

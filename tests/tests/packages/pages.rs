@@ -131,7 +131,7 @@ const UNRUN: &[(&str, &str, Option<&str>)] = &[
     ("cargo bench --workspace", "measurements of hours", None),
     ("cargo run --locked -p unalike-vectors -- write", "it writes files of the repository; a test compares them", None),
     ("cargo install --path host/server", "a build of many minutes; the binary under test is on the path already", None),
-    ("npm install unalike better-sqlite3", PACKAGES, None),
+    ("npm install unalike", PACKAGES, None),
     ("npm ci && npm pack", PACKAGES, None),
     ("npm install ../unalike/host/node/unalike-0.1.0.tgz", PACKAGES, None),
     ("npm install unalike workerd esbuild", PACKAGES, None),

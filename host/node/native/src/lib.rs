@@ -22,7 +22,7 @@ use unalike_bindings::{Failure, HostOptions, warnings as kept};
 use crate::own::{Asked, OwnStore};
 use crate::parts::{
     AcquireParts, ExtendParts, Failed, KeyParts, LeaseParts, OptionParts, RecordParts, SegmentParts, binding_number,
-    format_part, grant_id, number, unfit,
+    format_part, grant_id, number,
 };
 
 /// Tells a promise what its call brings.
@@ -38,7 +38,7 @@ impl Stores {
     #[napi]
     pub fn open<'env>(env: &'env Env, options: String) -> napi::Result<Object<'env>> {
         kept::keep();
-        promise(env, |done| match HostOptions::read(&options).and_then(usable) {
+        promise(env, |done| match HostOptions::read(&options) {
             Ok(options) => unalike_bindings::Stores::open_then(&options, |opened| done(opened.map(Self))),
             Err(failure) => done(Err(failure)),
         })
@@ -54,7 +54,7 @@ impl Stores {
     ) -> napi::Result<Object<'env>> {
         kept::keep();
         let own = Arc::new(OwnStore::new(&ask)?);
-        promise(env, |done| match HostOptions::read_above(&options).and_then(usable) {
+        promise(env, |done| match HostOptions::read_above(&options) {
             Ok(options) => unalike_bindings::Stores::open_above_then(own, &options, |opened| done(opened.map(Self))),
             Err(failure) => done(Err(failure)),
         })
@@ -267,12 +267,4 @@ fn promise<'env, T: ToNapiValue + Send + 'static>(
         deferred.resolve(move |_| Ok(brought));
     }));
     Ok(promise)
-}
-
-/// A file has one SQLite in a process, and Node may have others: two do not see each other's locks.
-fn usable(options: HostOptions) -> Result<HostOptions, Failure> {
-    match options.sqlite_url() {
-        Some(url) => Err(unfit(format!("{url} is a file of SQLite, which SqliteStore of unalike/sqlite opens"))),
-        None => Ok(options),
-    }
 }

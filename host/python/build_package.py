@@ -1,5 +1,4 @@
-"""Puts what is not written in Python into the package: the library of the Rust host, the statements of SQLite, and the
-licences.
+"""Puts what is not written in Python into the package: the library of the Rust host, and the licences.
 
 ``python host/python/build_package.py`` does it in a clone, for tests and programs that run from ``src``; the build of the
 wheel does it by itself. The library is the one that ``UNALIKE_NATIVE`` names, or else what cargo builds in a clone.
@@ -26,17 +25,6 @@ CLONE = HERE.parent.parent if (HERE.parent.parent / "guest" / "artifact" / "Carg
 
 
 def build() -> None:
-    build_portable()
-    put_native()
-
-
-def build_portable() -> None:
-    """What runs on any machine."""
-    if CLONE is not None:
-        put_statements(CLONE)
-
-
-def put_native() -> None:
     given = os.environ.get("UNALIKE_NATIVE")
     if given:
         put(Path(given), PACKAGE / NATIVE)
@@ -56,17 +44,6 @@ def put_native() -> None:
     else:
         what = "install a wheel for this platform, or install from a clone of the repository, which has its sources"
         sys.exit(f"a source distribution has no library of the Rust host: {what}; or name it with UNALIKE_NATIVE")
-
-
-def put_statements(root: Path) -> None:
-    """The very files that the Rust adapters read."""
-    source, target = root / "adapters" / "sqlite" / "src" / "sql", PACKAGE / "sql" / "sqlite"
-    files = [path.relative_to(source) for path in source.rglob("*") if path.is_file()]
-    for name in files:
-        put(source / name, target / name)
-    for path in target.rglob("*"):
-        if path.is_file() and path.relative_to(target) not in files:
-            path.unlink()
 
 
 def put_licences() -> None:
@@ -108,8 +85,6 @@ else:
                 # One library for all versions of Python from 3.10 on.
                 platform = re.sub(r"[.-]", "_", sysconfig.get_platform())
                 build_data.update(pure_python=False, tag=f"cp310-abi3-{platform}")
-            else:
-                build_portable()
 
     class Page(MetadataHookInterface):
         """Called before anything is said of the package: the licences are looked for then."""

@@ -49,6 +49,8 @@ mod linux {
     pub(crate) struct Mark {
         /// None once it is removed, or where nothing is marked.
         name: Mutex<Option<Vec<u8>>>,
+        /// Whether this copy had not marked it before.
+        pub(crate) is_first: bool,
     }
 
     impl Mark {
@@ -56,7 +58,9 @@ mod linux {
         ///
         /// No child meets the lock as a thread of its parent left it: one that is born meanwhile opens no store.
         pub(crate) fn set(file: &Path) -> Result<Self, StoreError> {
-            let Some(name) = name(file) else { return Ok(Self { name: Mutex::default() }) };
+            let Some(name) = name(file) else {
+                return Ok(Self { name: Mutex::default(), is_first: true });
+            };
             let copy = format!("{:x}", std::ptr::from_ref(&MARKED).addr());
             let unseen = |error: io::Error| {
                 let what = format!(
@@ -65,16 +69,18 @@ mod linux {
                 );
                 StoreError::unavailable(what).with_source(error)
             };
-            {
+            let is_first = {
                 let mut marked = lock(&MARKED);
                 if let Some(known) = marked.get_mut(&name) {
                     known.count += 1;
+                    false
                 } else {
                     let memory = memory(&[&*name, copy.as_bytes()].concat()).map_err(unseen)?;
                     marked.insert(name.clone(), Marked { count: 1, memory });
+                    true
                 }
-            }
-            let mark = Self { name: Mutex::new(Some(name.clone())) };
+            };
+            let mark = Self { name: Mutex::new(Some(name.clone())), is_first };
             // After it was marked: of two copies that open the file at once, one sees the other's.
             let error = match is_marked_by_another(&name, copy.as_bytes()) {
                 Ok(false) => return Ok(mark),
@@ -160,11 +166,13 @@ mod elsewhere {
     use unalike_storage::StoreError;
 
     #[derive(Debug)]
-    pub(crate) struct Mark;
+    pub(crate) struct Mark {
+        pub(crate) is_first: bool,
+    }
 
     impl Mark {
         pub(crate) fn set(_: &Path) -> Result<Self, StoreError> {
-            Ok(Self)
+            Ok(Self { is_first: true })
         }
 
         pub(crate) fn remove(&self) {}

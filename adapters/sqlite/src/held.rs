@@ -13,6 +13,10 @@
 //! as long as any connection to the store is open, in any process, and so another one under either name is nobody's
 //! doing but an operator's.
 //!
+//! Whether SQLite still has its locks on them is looked at, too: see [`Watch`]. Once it has not, this process grants
+//! nothing more from the file for as long as it lives, and SQLite closes nothing of it any more: the numbers of its
+//! descriptors may be those of other files by then.
+//!
 //! A child of a fork inherits SQLite's memory, which says that this process holds the locks by which others see that
 //! the file is in use: they are the parent's, and go with it. And a mutex of SQLite's that a thread had taken stays
 //! taken in the child. So no child opens a store while its parent has one open. Nor does another copy of this library
@@ -22,12 +26,13 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
-use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::sqlite::{SqliteConnectOptions, SqlitePool};
 use sqlx::{ConnectOptions as _, Connection as _, SqliteConnection};
-use unalike_storage::{Openings, StoreError, lock};
+use unalike_storage::{Openings, Process, StoreError, lock};
 
 use crate::copies::Mark;
 use crate::error::open_error;
+use crate::locks::{Watch, refuse_others};
 
 /// So many links are followed, as by Linux.
 const LINKS_MAX: usize = 40;
@@ -35,11 +40,8 @@ const LINKS_MAX: usize = 40;
 /// The stores that this process has open.
 static OPENINGS: Openings = Openings::new();
 
-/// Which name of a store lost its file while it was open here, and how.
-type Loss = OnceLock<(PathBuf, &'static str)>;
-
-/// What was noticed of each file that this process has open.
-static LOSSES: Mutex<Vec<(File, Weak<Loss>)>> = Mutex::new(Vec::new());
+/// The stores that this process has open, by their files.
+static SHARED: Mutex<Vec<(File, Weak<Shared>)>> = Mutex::new(Vec::new());
 
 /// The files of a store that is open.
 #[derive(Debug)]
@@ -49,20 +51,41 @@ pub(crate) struct Held {
     /// What had these names when the store was opened.
     files: OnceLock<[File; 3]>,
     /// None before it is opened, and once it is closed.
-    loss: Mutex<Option<Arc<Loss>>>,
+    shared: Mutex<Option<Arc<Shared>>>,
     anchor: Mutex<Option<SqliteConnection>>,
+    /// All other connections.
+    pools: OnceLock<[SqlitePool; 2]>,
     mark: Mark,
     /// Closing has begun.
     is_closed: AtomicBool,
     /// It has ended. Whoever comes meanwhile waits.
     has_closed: tokio::sync::Mutex<bool>,
+    process: Process,
+}
+
+/// What all stores and lease stores on a file have in common, until the last of them is closed.
+#[derive(Debug)]
+struct Shared {
+    files: [File; 3],
+    /// None where a lock was gone from the beginning.
+    watch: Option<Watch>,
+    loss: OnceLock<Loss>,
+}
+
+/// Why nothing more is granted.
+#[derive(Debug)]
+enum Loss {
+    /// A name of the store lost its file, and how.
+    File(PathBuf, &'static str),
+    /// In words.
+    Locks(String),
 }
 
 /// What tells a file from any other, whatever its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct File {
-    device: u64,
-    inode: u64,
+pub(crate) struct File {
+    pub(crate) device: u64,
+    pub(crate) inode: u64,
 }
 
 impl Held {
@@ -71,8 +94,9 @@ impl Held {
         OPENINGS.begin().map_err(|_| {
             StoreError::refused(format!(
                 "{} cannot be opened in this process: it was forked from one that has a store in SQLite open, whose locks no \
-                 child inherits. Fork before the parent opens a store, close it (SqliteStore::close) before the fork, or \
-                 have the child execute a program",
+                 child inherits. Close the store (SqliteStore::close) before the fork, open the first one after it, in the \
+                 child, or have the child execute a program; in Python, fork by os.fork, which closes it, and not by \
+                 daemon(3)",
                 path.display()
             ))
         })?;
@@ -80,15 +104,37 @@ impl Held {
         let file = resolved(path);
         let mark = Mark::set(&file).inspect_err(|_| OPENINGS.end())?;
         let paths = [path.to_owned(), beside(&file, "-wal"), beside(&file, "-shm")];
-        Ok(Self {
+        let held = Self {
             paths,
             files: OnceLock::new(),
-            loss: Mutex::default(),
+            shared: Mutex::default(),
             anchor: Mutex::default(),
+            pools: OnceLock::new(),
             mark,
             is_closed: AtomicBool::new(false),
             has_closed: tokio::sync::Mutex::default(),
-        })
+            process: Process::current(),
+        };
+        held.look_for_others().inspect_err(|_| held.end())?;
+        Ok(held)
+    }
+
+    /// Refuses a file that this process has lost, or that another copy of SQLite has open in it.
+    fn look_for_others(&self) -> Result<(), StoreError> {
+        let [path, _, index] = &self.paths;
+        let Some(file) = look_at(path)? else { return Ok(()) };
+        let known = lock(&SHARED);
+        match shared_of(&known, file) {
+            Some(shared) => shared.check(Watch::check_alone),
+            None if self.mark.is_first => refuse_others(index),
+            // Another store of this copy is just opening or closing it, or was dropped.
+            None => Ok(()),
+        }
+    }
+
+    /// The connections that are closed with it.
+    pub(crate) fn add(&self, pools: [SqlitePool; 2]) {
+        assert!(self.pools.set(pools).is_ok(), "a store is opened once");
     }
 
     /// Holds on to the files as they are now, of a store that is in write-ahead mode.
@@ -103,8 +149,9 @@ impl Held {
                 self.paths.each_ref().map(|path| look_at(path)?.ok_or_else(|| gone(path, DELETED)));
             Ok([file?, log?, index?])
         });
-        let files = match looks {
-            Ok(files) => files,
+        let shared = looks.and_then(|files| Ok((files, share(&self.paths, files)?)));
+        let (files, shared) = match shared {
+            Ok(shared) => shared,
             Err(error) => {
                 // One that is dropped is closed later, after others were let in.
                 let _ = anchor.close().await;
@@ -112,67 +159,175 @@ impl Held {
             }
         };
         *lock(&self.anchor) = Some(anchor);
-        *lock(&self.loss) = Some(loss_of(files[0]));
+        *lock(&self.shared) = Some(shared);
         let held = self.files.get_or_init(|| files);
         assert_eq!(*held, files, "a store is opened once");
         Ok(())
     }
 
-    /// Refuses to go on when other files than those that are open have their names, or none has, or that was noticed
-    /// before.
+    /// Refuses to go on when other files than those that are open have their names, or none has, when the locks on them
+    /// are gone, or when that was noticed before.
     ///
-    /// Three looks at names that the kernel has at hand: some microseconds, before a flush of milliseconds.
+    /// Some looks at what the kernel has at hand: microseconds, before a flush of milliseconds.
     pub(crate) fn check(&self) -> Result<(), StoreError> {
+        self.look(Watch::check)
+    }
+
+    /// The same after a grant, before it is believed: also whether a second copy of SQLite may have disregarded the lock
+    /// meanwhile. That takes longer with many open descriptors.
+    pub(crate) fn check_grant(&self) -> Result<(), StoreError> {
+        self.look(Watch::check_alone)
+    }
+
+    fn look(&self, look: fn(&Watch) -> Result<(), StoreError>) -> Result<(), StoreError> {
         let Some(files) = self.files.get() else { return Ok(()) };
+        // Before they are let go of, they are looked at a last time, under this lock.
+        let shared = lock(&self.shared);
+        if let Some(shared) = &*shared {
+            shared.check(look)?;
+        }
         // The last connection that is closed takes the other two away.
         let is_closed = self.is_closed.load(Ordering::Acquire);
-        let loss = lock(&self.loss).clone();
-        if let Some((path, what)) = loss.as_ref().and_then(|loss| loss.get()) {
-            return Err(gone(path, what));
-        }
         for (path, held) in self.paths.iter().zip(files).take(if is_closed { 1 } else { 3 }) {
             let what = match look_at(path)? {
                 Some(found) if found == *held => continue,
-                Some(_) => "was replaced",
+                Some(_) => REPLACED,
                 None => DELETED,
             };
-            if let Some(loss) = loss {
-                // Another request may have noticed it first.
-                let _ = loss.set((path.clone(), what));
+            if let Some(shared) = &*shared {
+                shared.lose(Loss::File(path.clone(), what));
             }
             return Err(gone(path, what));
         }
         Ok(())
     }
 
-    /// Lets go, when no other connection is needed any more.
+    /// Closes all connections, and lets go.
     pub(crate) async fn close(&self) {
         self.is_closed.store(true, Ordering::Release);
         let mut has_closed = self.has_closed.lock().await;
-        let anchor = lock(&self.anchor).take();
+        if *has_closed {
+            return;
+        }
+        if !self.is_sound() {
+            return self.keep();
+        }
+        for pool in self.pools.get().into_iter().flatten() {
+            pool.close().await;
+        }
+        // The last look. Nobody else looks while the locks go.
+        let anchor = {
+            let _others = lock(&SHARED);
+            let mut shared = lock(&self.shared);
+            let is_sound = shared.as_ref().is_none_or(|shared| shared.is_sound());
+            is_sound.then(|| {
+                *shared = None;
+                lock(&self.anchor).take()
+            })
+        };
+        let Some(anchor) = anchor else { return self.keep() };
         if let Some(anchor) = anchor {
             // What it held is on the disk already.
             let _ = anchor.close().await;
         }
-        *lock(&self.loss) = None;
-        if !std::mem::replace(&mut *has_closed, true) {
-            self.mark.remove();
-            OPENINGS.end();
+        *has_closed = true;
+        self.end();
+    }
+
+    /// Whether SQLite may close what it has open here.
+    fn is_sound(&self) -> bool {
+        lock(&self.shared).as_ref().is_none_or(|shared| shared.is_sound())
+    }
+
+    /// Has nothing closed as long as this process lives.
+    fn keep(&self) {
+        std::mem::forget((self.pools.get().cloned(), lock(&self.anchor).take(), lock(&self.shared).clone()));
+    }
+
+    /// It is not open any more.
+    fn end(&self) {
+        self.mark.remove();
+        OPENINGS.end();
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // A child may not wait for a lock, nor close what it inherits.
+        if !self.process.is_current() {
+            let (anchor, shared) = (self.anchor.get_mut(), self.shared.get_mut());
+            std::mem::forget((self.pools.take(), anchor.map(Option::take).ok(), shared.map(Option::take).ok()));
+        } else if !self.is_sound() {
+            self.keep();
         }
     }
 }
 
-/// What was noticed of this file, by all that have it open.
-fn loss_of(file: File) -> Arc<Loss> {
-    let mut losses = lock(&LOSSES);
-    losses.retain(|(_, loss)| loss.strong_count() > 0);
-    let known = losses.iter().find(|(known, _)| *known == file);
-    if let Some(loss) = known.and_then(|(_, loss)| loss.upgrade()) {
-        return loss;
+impl Shared {
+    fn check(&self, look: fn(&Watch) -> Result<(), StoreError>) -> Result<(), StoreError> {
+        if let Some(loss) = self.loss.get() {
+            return Err(loss.error());
+        }
+        self.watch.as_ref().map_or(Ok(()), look).inspect_err(|error| {
+            if let StoreError::Refused { what, .. } = error {
+                self.lose(Loss::Locks(what.clone()));
+            }
+        })
     }
-    let loss = Arc::new(Loss::new());
-    losses.push((file, Arc::downgrade(&loss)));
-    loss
+
+    /// Another request may have noticed another loss first.
+    fn lose(&self, loss: Loss) {
+        let _ = self.loss.set(loss);
+    }
+
+    /// Whether all locks are there, whatever became of the names.
+    fn is_sound(&self) -> bool {
+        let is_lost = matches!(self.loss.get(), Some(Loss::Locks(_)));
+        let Some(watch) = self.watch.as_ref().filter(|_| !is_lost) else { return false };
+        let looked = watch.check_alone();
+        if let Err(StoreError::Refused { what, .. }) = &looked {
+            self.lose(Loss::Locks(what.clone()));
+        }
+        looked.is_ok()
+    }
+}
+
+impl Loss {
+    fn error(&self) -> StoreError {
+        match self {
+            Self::File(path, what) => gone(path, what),
+            Self::Locks(what) => StoreError::refused(what.clone()),
+        }
+    }
+}
+
+/// What this process knows of a file that it has open.
+fn shared_of(known: &[(File, Weak<Shared>)], file: File) -> Option<Arc<Shared>> {
+    known.iter().filter(|(known, _)| *known == file).find_map(|(_, shared)| shared.upgrade())
+}
+
+/// The files of a store that was opened, for all that have it open.
+fn share(paths: &[PathBuf; 3], files: [File; 3]) -> Result<Arc<Shared>, StoreError> {
+    let [file, ..] = files;
+    let mut known = lock(&SHARED);
+    known.retain(|(_, shared)| shared.strong_count() > 0);
+    if let Some(shared) = shared_of(&known, file) {
+        if let Some(at) = (0..3).find(|at| files.get(*at) != shared.files.get(*at))
+            && let Some(path) = paths.get(at)
+        {
+            shared.lose(Loss::File(path.clone(), REPLACED));
+        }
+        return Ok(shared);
+    }
+    let (watch, loss) = match Watch::begin(paths, &files) {
+        Ok(watch) => (Some(watch), OnceLock::new()),
+        // Another copy of SQLite has it open, whose locks would go when this one closes it.
+        Err(StoreError::Refused { what, .. }) => (None, OnceLock::from(Loss::Locks(what))),
+        Err(error) => return Err(error),
+    };
+    let shared = Arc::new(Shared { files, watch, loss });
+    known.push((file, Arc::downgrade(&shared)));
+    Ok(shared)
 }
 
 /// The file that SQLite opens by a path. A link may lead to one that is still to be made.
@@ -250,6 +405,8 @@ fn look_at(_: &Path) -> Result<Option<File>, StoreError> {
 
 /// What became of a file that has no name any more.
 const DELETED: &str = "was deleted or moved";
+
+const REPLACED: &str = "was replaced";
 
 fn gone(path: &Path, what: &str) -> StoreError {
     StoreError::refused(format!(

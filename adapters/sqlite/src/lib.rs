@@ -9,6 +9,10 @@
 //! its knowledge of what was granted with it. A program that has the file open notices before its next grant that it
 //! was deleted, moved or replaced (or the files beside it), and grants nothing any more.
 //!
+//! SQLite's locks belong to a process, and it loses them when *any* descriptor of the file is closed in it: by a second
+//! copy of SQLite, by code that opens the file itself, by a daemon that closes what it inherited. On Linux a program
+//! notices that before its next grant, and grants nothing any more until it is started again.
+//!
 //! One process writes at a time, and the others wait for it up to the busy timeout. Each grant is one statement, so the
 //! right to write is never held while a program does anything else: from the statement's beginning to the end of its
 //! flush. A process that is stopped just there (`SIGSTOP`, a frozen container, a machine that sleeps) keeps the others
@@ -36,6 +40,7 @@ mod copies;
 mod error;
 mod held;
 mod leases;
+mod locks;
 mod restored;
 mod segments;
 
@@ -299,6 +304,7 @@ impl SqliteStore {
             joined: None,
             process: Process::current(),
         };
+        store.held.add([store.writer.clone(), store.readers.clone()]);
         match store.prepare(&read, options.busy_timeout).await {
             Ok(()) => Ok(store),
             Err(error) => {
@@ -335,8 +341,6 @@ impl SqliteStore {
         if !self.process.is_current() {
             return;
         }
-        self.writer.close().await;
-        self.readers.close().await;
         self.held.close().await;
     }
 
@@ -463,7 +467,7 @@ impl SqliteStore {
     async fn write(&self, doing: &str, statement: WriteStatement<'_>) -> Result<Vec<SqliteRow>, StoreError> {
         let rows = statement.fetch_all(self.writer()?).await;
         let rows = rows.map_err(|error| write_error(&self.path, doing, error))?;
-        self.held.check()?;
+        self.held.check_grant()?;
         Ok(rows)
     }
 

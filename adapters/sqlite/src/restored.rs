@@ -81,7 +81,7 @@ impl SqliteStore {
         time.bind(&leases).bind(&clocks).execute(&mut *transaction).await.map_err(failed)?;
         sqlx::query(END_LEASES).execute(&mut *transaction).await.map_err(failed)?;
         transaction.commit().await.map_err(failed)?;
-        self.held.check()?;
+        self.held.check_grant()?;
         tracing::info!(path = %self.path.display(), lift, leases_from_ms, "goes on with restored data");
         // The floor is nobody's tag.
         Ok(Restored { tags: all.rows_affected().saturating_sub(1), leases_from_ms })

@@ -106,7 +106,7 @@ impl SqliteStore {
         // one has another number of tails.
         let done = release.build().persistent(false).execute(self.writer()?).await;
         let done = done.map_err(|error| write_error(&self.path, "releasing tails", error))?;
-        self.held.check()?;
+        self.held.check_grant()?;
         Ok(done.rows_affected())
     }
 

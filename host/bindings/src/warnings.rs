@@ -29,6 +29,8 @@ pub struct Warning {
     pub part: String,
     /// Whether it is an error.
     pub is_error: bool,
+    /// Whether it is news, of which nobody needs to be warned.
+    pub is_news: bool,
     /// In words, with their figures.
     pub message: String,
 }
@@ -40,8 +42,17 @@ static ARE_NEW: AtomicBool = AtomicBool::new(false);
 
 /// Keeps them from now on, in this process. A program in Rust that has a subscriber of its own gets them there.
 pub fn keep() {
+    keep_from(Level::WARN);
+}
+
+/// The same, and news as well, such as that a tag was created on first use.
+pub fn keep_news() {
+    keep_from(Level::INFO);
+}
+
+fn keep_from(least: Level) {
     // One of two that come at once is enough.
-    let _ = tracing::subscriber::set_global_default(Keeper);
+    let _ = tracing::subscriber::set_global_default(Keeper { least });
 }
 
 /// Those that were kept since the last call: the newest hundred.
@@ -54,11 +65,13 @@ pub fn taken() -> Vec<Warning> {
     KEPT.try_lock().map_or_else(|_| Vec::new(), |mut kept| kept.drain(..).collect())
 }
 
-struct Keeper;
+struct Keeper {
+    least: Level,
+}
 
 impl Subscriber for Keeper {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        *metadata.level() <= Level::WARN && metadata.is_event() && metadata.target().starts_with("unalike")
+        *metadata.level() <= self.least && metadata.is_event() && metadata.target().starts_with("unalike")
     }
 
     fn event(&self, event: &Event<'_>) {
@@ -70,8 +83,9 @@ impl Subscriber for Keeper {
             if kept.len() == KEPT_MAX {
                 kept.pop_front();
             }
-            let is_error = *event.metadata().level() == Level::ERROR;
-            kept.push_back(Warning { part, is_error, message: text.message + &text.fields });
+            let level = *event.metadata().level();
+            let (is_error, is_news) = (level == Level::ERROR, level == Level::INFO);
+            kept.push_back(Warning { part, is_error, is_news, message: text.message + &text.fields });
             drop(kept);
             ARE_NEW.store(true, Ordering::Relaxed);
         }

@@ -413,10 +413,10 @@ store.close()
 
 FORK = """
 import os
-from unalike import sqlite_file
+from unalike import _forks
 
-sqlite_file._FORK_WAITS_S = 0.2
-gate = sqlite_file._GATE
+_forks._WAITS_S = 0.2
+gate = _forks.gate()
 entered = threading.Event()
 
 def stay():

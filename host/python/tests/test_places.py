@@ -21,7 +21,7 @@ from unalike.lease_rules import LeaseLimits
 from unalike.mysql import MysqlStore
 from unalike.redis import RedisStore
 from unalike.sqlite import SqliteStore
-from unalike.store import Layout, Lease, LeaseAcquire, StoreError, time_tag
+from unalike.store import KEPT_LEASES, Layout, Lease, LeaseAcquire, StoreError, sub_tag
 
 TWITTER = Layout(41, 5, 5, 12, "worker-first", 1_288_834_974_657, 1)
 IN_STORE = "are kept in the durable store itself"
@@ -122,11 +122,11 @@ def test_of_both_places_at_once_one_has_the_namespace(places: Places) -> None:
 
 def test_what_was_begun_before_anybody_looked_goes_on(places: Places) -> None:
     durable, in_redis, backing = places.open(), places.open("redis"), places.durable()
-    backing.open_tag(time_tag("default"))
+    backing.open_tag(sub_tag(KEPT_LEASES, "default"))
     refused(durable, IN_REDIS)
     acquire(in_redis)
     acquire(durable, "both")
-    backing.open_tag(time_tag("both"))
+    backing.open_tag(sub_tag(KEPT_LEASES, "both"))
     refused(durable, IN_BOTH, "both")
     refused(in_redis, IN_BOTH, "both")
 

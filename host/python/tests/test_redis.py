@@ -42,7 +42,6 @@ from unalike.store import (
     StoreError,
     TagOptions,
     TailRelease,
-    time_tag,
 )
 
 LAYOUT = Layout(41, 0, 4, 12, "worker-first", 1_288_834_974_657, 1)
@@ -439,12 +438,5 @@ def test_a_child_opens_its_own_connections(shared: Shared) -> None:
         granted.append(store.allocate("order", 1, 0))
     numbers(granted)
     store.close()
-
-
-def test_each_namespace_has_its_own_tag_of_time() -> None:
-    assert time_tag("default") == "redis-leases\x1fdefault"
-    assert time_tag("x" * 115) == "redis-leases\x1f" + "x" * 115
-    assert time_tag("x" * 116) != time_tag("x" * 117) and len(time_tag("x" * 116)) == 128
-    assert len(time_tag("\U0001f600" * 32).encode()) <= 128
 
 

@@ -222,7 +222,9 @@ async fn a_file_that_is_not_where_others_find_it_grants_nothing() {
                 "ids.sqlite was deleted or moved"
             }
             Loss::MovedOver => {
-                fs::copy(&path, directory.path().join("copy")).unwrap();
+                // By another process: whoever reads the file here takes the locks of this one.
+                let copied = Command::new("cp").arg(&path).arg(directory.path().join("copy")).status().unwrap();
+                assert!(copied.success());
                 fs::hard_link(&path, &away).unwrap();
                 fs::rename(directory.path().join("copy"), &path).unwrap();
                 "ids.sqlite was replaced"

@@ -3,6 +3,7 @@
 mod disk;
 mod durability;
 mod files;
+mod locks;
 mod notations;
 mod power;
 mod restored;

@@ -17,6 +17,7 @@ use unalike::storage::{
     StoreError, TagOptions, TagRecord, TailRelease, leases_left,
 };
 use unalike::{AdaptiveStep, FieldOrder, ID_MAX, RefillPolicy, StepPolicy};
+use unalike_bindings::warnings::Warning;
 use unalike_bindings::{Failure, HostOptions};
 
 use crate::ending::waiting;
@@ -53,7 +54,6 @@ impl Stores {
     fn new(py: Python<'_>, options: &str, own: Option<Py<PyAny>>) -> PyResult<Self> {
         let opened = waiting(py, || {
             let options = if own.is_some() { HostOptions::read_above(options) } else { HostOptions::read(options) }?;
-            refuse_sqlite(&options)?;
             match own {
                 Some(own) => unalike_bindings::Stores::open_above(Arc::new(OwnStore::new(own)), &options),
                 None => unalike_bindings::Stores::open(&options),
@@ -273,14 +273,6 @@ fn layout_of(parts: LayoutParts) -> Result<Layout, Failure> {
         .map_err(|error| unfit(format!("the layout is not valid: {error}")))
 }
 
-/// A file has one SQLite in a process, and Python has its own: two do not see each other's locks.
-fn refuse_sqlite(options: &HostOptions) -> Result<(), Failure> {
-    match options.sqlite_url() {
-        Some(url) => Err(unfit(format!("{url} is a file of SQLite, which unalike.sqlite.SqliteStore opens"))),
-        None => Ok(()),
-    }
-}
-
 fn unfit(what: String) -> Failure {
     StoreError::refused(what).into()
 }
@@ -289,12 +281,17 @@ fn lease_parts(Lease { worker, grant_id: GrantId(grant_id), not_before_ms, valid
     (worker, grant_id, not_before_ms, valid_until_ms)
 }
 
-/// What the stores warned of since the last call: which part, at which of Python's levels, and in which words.
+/// What the stores warned of, and news of theirs, since the last call: which part, at which of Python's levels, and in
+/// which words.
 #[pyfunction]
 fn warnings() -> Vec<(String, u8, String)> {
-    let level = |is_error| if is_error { 40 } else { 30 };
+    let level = |warning: &Warning| match warning {
+        Warning { is_error: true, .. } => 40,
+        Warning { is_news: true, .. } => 20,
+        _ => 30,
+    };
     let taken = unalike_bindings::warnings::taken().into_iter();
-    taken.map(|warning| (warning.part, level(warning.is_error), warning.message)).collect()
+    taken.map(|warning| (warning.part.clone(), level(&warning), warning.message)).collect()
 }
 
 #[pymodule]
@@ -312,7 +309,7 @@ mod _native {
 
     #[pymodule_init]
     fn init(_module: &Bound<'_, PyModule>) -> PyResult<()> {
-        unalike_bindings::warnings::keep();
+        unalike_bindings::warnings::keep_news();
         // Before anybody forks.
         unalike_bindings::Stores::prepare();
         Ok(())

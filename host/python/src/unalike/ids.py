@@ -206,7 +206,7 @@ class Ids:
     """Hands out ids from the store of a URL, or from the stores that it is given. One for a process, shared by all its
     threads.
 
-    :param url: Where numbers and workers come from, as :class:`unalike.stores.Store` takes it, or a file:
+    :param url: Where numbers and workers come from, as :class:`unalike.stores.Store` takes it, such as
         ``sqlite://ids.sqlite``. It is opened now, and closed with the ``Ids``. Where more is to be said of it, give a
         store.
     :param segments: Where sequences get their numbers. A store is yours: close it after the ``Ids``.
@@ -280,7 +280,7 @@ class Ids:
         uninterrupted(native)
         self._own_store: Any = None
         if url is not None:
-            self._own_store = self._segments = self._leases = _opened(url)
+            self._own_store = self._segments = self._leases = Store(url)
         self._here = Home(self, current(), None)
 
     def sequence(
@@ -828,18 +828,6 @@ def _checked(clock: Callable[[], int]) -> Callable[[], int]:
             raise argument_invalid(what, now, expected) from None
 
     return now_ms
-
-
-def _opened(url: Union[str, list[str]]) -> Any:
-    """The store of a URL.
-
-    :raises StoreError:
-    """
-    if isinstance(url, str) and url.startswith("sqlite:"):
-        from .sqlite import SqliteStore
-
-        return SqliteStore(url)
-    return Store(url)
 
 
 def _seconds(argument: str, value: float) -> float:

@@ -58,9 +58,6 @@ KEPT_FORMATS: Final = "unalike-formats"
 KEPT_FLOOR: Final = f"unalike-new-names{SUB_SEPARATOR}floor"
 """The row whose watermark is the floor of all names that are new in a store."""
 
-KEPT_LEASE_FLOOR: Final = f"unalike-new-names{SUB_SEPARATOR}leases"
-"""The row whose watermark is the time before which no lease begins, in a store that has no other place for it."""
-
 _NAME_BYTES_MAX: Final = 128
 _FORMAT_ROWS_MAX: Final = 1_000
 """How often a format may be accepted anew."""
@@ -495,18 +492,6 @@ def validate_new_tag(name: str) -> None:
     what, part = ("its name", tag) if sub is None else (f"its sub-key {sub!r}", sub)
     if part.strip() != part:
         _refuse(tag, f"{what} has a space at an end, and no new one may: leave the space out")
-
-
-def time_tag(namespace: str) -> str:
-    """Under which a durable store grants Redis the time of a namespace of leases.
-
-    A name that is too long is shortened, and a hash of it appended. Two that have one tag would be in each other's way,
-    and nothing else: each would get time that the other one has not.
-    """
-    most = _NAME_BYTES_MAX - len(KEPT_LEASES) - 1
-    if len(namespace.encode()) <= most:
-        return sub_tag(KEPT_LEASES, namespace)
-    return sub_tag(KEPT_LEASES, _shortened(namespace, most))
 
 
 def format_name(owner: FormatOwner, part: FormatPart, row: int) -> str:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import re
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, Optional, TypeVar, Union
 
+from ._forks import closed_at_forks, gate
 from ._given import text_given
 from ._library import native
 from ._plain import Asked, layout_parts, option_parts, record
@@ -46,6 +50,12 @@ _U32_MAX: Final = 2**32 - 1
 _U64_MAX: Final = 2**64 - 1
 _U128_MAX: Final = 2**128 - 1
 
+_SQLITE: Final = "sqlite://"
+_NO_URL: Final = re.compile("[?#]|%[0-9a-fA-F]{2}")
+"""What is in no path of such a URL."""
+_CLOSED: Final = -1
+"""The mark of no process."""
+
 
 @uninterrupted_calls
 class Store:
@@ -53,11 +63,10 @@ class Store:
 
     ``mysql://ids@db.example/ids``, ``postgres://ids@db.example/ids``, ``etcd://host:2379``,
     ``redis+sentinel://h1:26379,h2:26379/ids`` above a durable store, and all others that the ``unalike`` command knows,
-    with the same parameters. A list of URLs is a set of stores, its stripes. A file of SQLite is opened by
-    :class:`unalike.sqlite.SqliteStore`.
+    with the same parameters. A list of URLs is a set of stores, its stripes.
 
     A request whose answer is lost counts as done, and what it granted is never offered again. A child of a fork opens
-    connections of its own.
+    connections of its own. What :class:`unalike.sqlite.SqliteStore` says of processes is true of ``sqlite://PATH``.
 
     :param url: Where the store is, or the stripes of a set in their order. A password belongs into the parameter
         ``password-file`` or ``password-env``.
@@ -98,7 +107,6 @@ class Store:
             place: Any = [text_given("the address of a stripe", one) for one in url]
         else:
             place = text_given("the address", url)
-        _refuse_sqlite(place, backing, leases)
         options = {
             "store": place,
             "backing": backing,
@@ -109,8 +117,10 @@ class Store:
             "lease_horizon_max_ms": lease_horizon_max_ms,
             "lease_skew_max_ms": lease_skew_max_ms,
         }
+        options = {name: value for name, value in options.items() if value is not None}
+        self._files: Final = [_File(url) for url in _urls(place, backing, leases) if _is_file(url)]
         try:
-            self._options: Final = json.dumps({name: value for name, value in options.items() if value is not None})
+            self._options: Final = json.dumps(options)
         except (TypeError, ValueError):
             # Not in the words of the module, which may show a password.
             what = "texts, backing, leases and token too, create_tags True or False, and all others whole numbers"
@@ -119,11 +129,16 @@ class Store:
         self._is_closed = False
         # What a process inherits is kept, and left alone.
         self._inherited: Final[list[_Opened]] = []
+        # Whether the newest answers of one with files were refusals.
+        self._is_refused = False
+        self._opened: Optional[_Opened] = None
         try:
-            opened = _Opened(self._options, self._own)
+            with self._inside():
+                opened = self._opened = self._open(self._options)
+                if self._files:
+                    closed_at_forks(self)
         finally:
             _log_warnings()
-        self._opened: Optional[_Opened] = opened
         # The shapes of formats that were bound here to tags. Requests to a server name them.
         self._shapes: Final[dict[str, int]] = {}
         # How often they were opened anew, and why that failed.
@@ -251,7 +266,7 @@ class Store:
         """Closes the connections. Not needed for safety. Requests fail from then on."""
         self._is_closed = True
         # Whoever is opening the stores of a child closes them then.
-        with self._opening.get():
+        with self._inside(), self._opening.get():
             opened = self._opened
             # A child of a fork may have none yet.
             if opened is not None and MARK[0] == opened.mark:
@@ -264,13 +279,15 @@ class Store:
         tag: Optional[str] = None,
     ) -> T:
         try:
-            opened = self._here()
-            if tag is not None:
-                self._bind_again(opened, split_tag(tag)[0])
-            answer = ask(opened.stores)
-            self._check_answer(opened, part)
-            return answer
+            with self._inside():
+                opened = self._here()
+                if tag is not None:
+                    self._bind_again(opened, split_tag(tag)[0])
+                answer = ask(opened.stores)
+                self._check_answer(opened, part)
+                return answer
         except StoreError as error:
+            self._is_refused = self._is_refused or error.kind == "refused"
             # It may have been closed meanwhile.
             if self._is_closed and error.kind == "unavailable":
                 raise self._closed() from error
@@ -300,14 +317,47 @@ class Store:
                 self._tries += 1
                 self._failure = None
                 try:
-                    anew = _Opened(self._options_anew(), self._own)
+                    anew = self._open(self._options_anew())
                 except StoreError as error:
                     self._failure = error
                     raise
-                if opened is not None:
+                if opened is not None and opened.mark != _CLOSED:
                     self._inherited.append(opened)
                 opened = self._opened = anew
             return opened
+
+    def _open(self, options: str) -> _Opened:
+        """Opens them: the very files that they had before."""
+        for file in self._files:
+            file.check()
+        opened = _Opened(options, self._own)
+        try:
+            for file in self._files:
+                file.check(is_open=True)
+        except StoreError:
+            opened.stores.close()
+            raise
+        return opened
+
+    def _inside(self) -> AbstractContextManager[None]:
+        """Where no fork interrupts one with files."""
+        return gate() if self._files else nullcontext()
+
+    def _close_for_fork(self) -> None:
+        """Called when no thread is inside. Nothing of SQLite is open then: the next request opens it anew."""
+        opened = self._opened
+        if opened is None or opened.mark != MARK[0]:
+            return
+        if self._is_refused:
+            try:
+                opened.stores.identity()
+                self._is_refused = False
+            except StoreError as error:
+                if error.kind == "refused":
+                    # One that has lost its file grants nothing any more, also when that is put back.
+                    return
+        opened.stores.close()
+        opened.mark = _CLOSED
 
     def _bind_again(self, opened: _Opened, tag: str) -> None:
         """Tells stores that were opened anew in which format a tag is shown."""
@@ -317,7 +367,17 @@ class Store:
             opened.bound.add(tag)
 
     def _options_anew(self) -> str:
-        return self._options
+        if not self._files:
+            return self._options
+        anew = {file.url: file.url_anew for file in self._files}
+        options = json.loads(self._options)
+        for name in ("store", "backing", "leases"):
+            urls = options.get(name)
+            if isinstance(urls, list):
+                options[name] = [anew.get(url, url) for url in urls]
+            elif urls is not None:
+                options[name] = anew.get(urls, urls)
+        return json.dumps(options)
 
     def _check_name(self, tag: str) -> None:
         validate_tag(tag)
@@ -329,15 +389,55 @@ class Store:
         return StoreError("refused", f"{self._address}: the store was closed")
 
 
-def _refuse_sqlite(*given: object) -> None:
-    """A file has one SQLite in a process: two do not see each other's locks, and both would grant the same numbers."""
-    for urls in given:
-        for url in urls if isinstance(urls, list) else [urls]:
-            if isinstance(url, str) and url.strip().lower().startswith("sqlite:"):
-                what = "its SQLite and Python's own do not see each other's locks"
-                raise StoreError(
-                    "refused", f"a file of SQLite is opened by SqliteStore (from unalike.sqlite), as {what}: give that one"
-                )
+def _urls(*given: object) -> list[str]:
+    urls = (url for urls in given for url in (urls if isinstance(urls, list) else [urls]))
+    return [url for url in urls if isinstance(url, str)]
+
+
+def _is_file(url: str) -> bool:
+    return url.startswith(_SQLITE)
+
+
+class _File:
+    """A file of SQLite, which is the same whenever it is opened again."""
+
+    def __init__(self, url: str) -> None:
+        self.url: Final = url
+        path, _, query = url[len(_SQLITE) :].partition("?")
+        whole = path
+        if not os.path.isabs(path):
+            try:
+                whole = os.path.join(os.getcwd(), path)
+            except OSError:
+                # The host refuses it.
+                pass
+        # Whatever the working directory is by then, unless that cannot be part of a URL.
+        self._path: Final = path if _NO_URL.search(whole) else whole
+        self.url_anew: Final = f"{_SQLITE}{self._path}?{query}{'&' if query else ''}create=false"
+        self._found: Optional[tuple[int, int]] = None
+
+    def check(self, is_open: bool = False) -> None:
+        """Looks whether it is the one that it was, if it was ever open. A look opens nothing.
+
+        :raises StoreError: ``refused``
+        """
+        try:
+            found = os.stat(self._path)
+        except (OSError, ValueError):
+            what = "was deleted or moved" if self._found or is_open else None
+        else:
+            if is_open and self._found is None:
+                self._found = found.st_dev, found.st_ino
+            what = "was replaced" if self._found not in (None, (found.st_dev, found.st_ino)) else None
+        if what is not None:
+            raise StoreError(
+                "refused",
+                f"{self._path} {what} while this process had it open: whoever opens the store now would be granted "
+                "numbers that were granted before, so this process grants none any more. Stop all programs that use the "
+                "store. If the file is there under another name, move it back, with its -wal and -shm, and start them "
+                "again. If it is lost, put a backup or a new store there (unalike tags create), and run `unalike store "
+                "restored --lift COUNT` before any program uses it",
+            )
 
 
 class _Opened:

@@ -93,10 +93,9 @@ impl Held {
     pub(crate) fn begin(path: &Path) -> Result<Self, StoreError> {
         OPENINGS.begin().map_err(|_| {
             StoreError::refused(format!(
-                "{} cannot be opened in this process: it was forked from one that has a store in SQLite open, whose locks no \
-                 child inherits. Close the store (SqliteStore::close) before the fork, open the first one after it, in the \
-                 child, or have the child execute a program; in Python, fork by os.fork, which closes it, and not by \
-                 daemon(3)",
+                "{} cannot be opened in this process: it was forked from one that has a store in SQLite open, whose \
+                 locks no child inherits. Close the store before the fork, open the first one after it, in the child, or \
+                 have the child execute a program; in Python, fork by os.fork, which closes it, and not by daemon(3)",
                 path.display()
             ))
         })?;
@@ -173,8 +172,8 @@ impl Held {
         self.look(Watch::check)
     }
 
-    /// The same after a grant, before it is believed: also whether a second copy of SQLite may have disregarded the lock
-    /// meanwhile. That takes longer with many open descriptors.
+    /// The same after a grant, before it is believed: also whether a second copy of SQLite may have disregarded the
+    /// lock meanwhile. That takes longer with many open descriptors.
     pub(crate) fn check_grant(&self) -> Result<(), StoreError> {
         self.look(Watch::check_alone)
     }

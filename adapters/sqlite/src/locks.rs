@@ -1,14 +1,14 @@
 //! Whether the locks that SQLite took for this process are still there, and whether it is the only SQLite in it.
 //!
 //! SQLite uses POSIX record locks, which belong to a process as a whole. The process loses all its locks on a file when
-//! *any* descriptor of that file is closed in it: by a second copy of SQLite, by a daemon that closes what it inherited,
-//! by code that reads the file. Nothing tells. Two processes may then be granted the same numbers.
+//! *any* descriptor of that file is closed in it: by a second copy of SQLite, by a daemon that closes what it
+//! inherited, by code that reads the file. Nothing tells. Two processes may then be granted the same numbers.
 //!
-//! SQLite takes two locks when it opens a store, and keeps them until it closes it: one on the file, one on the index of
-//! its log (`-shm`). Linux shows by which descriptor a lock was taken. As long as both are shown at the descriptors that
-//! took them, nothing was closed since: SQLite itself closes none while any of its connections has a lock. However many
-//! connections it has, it has one descriptor of the index, so that another one is of a second copy, or of other code.
-//! All of it is looked at after each grant, before that is believed.
+//! SQLite takes two locks when it opens a store, and keeps them until it closes it: one on the file, one on the index
+//! of its log (`-shm`). Linux shows by which descriptor a lock was taken. As long as both are shown at the descriptors
+//! that took them, nothing was closed since: SQLite itself closes none while any of its connections has a lock. However
+//! many connections it has, it has one descriptor of the index, so that another one is of a second copy, or of other
+//! code. All of it is looked at after each grant, before that is believed.
 //!
 //! Where the kernel shows no locks, the descriptors alone are compared; elsewhere than on Linux nothing is noticed.
 
@@ -131,8 +131,8 @@ mod linux {
         Err(lost(path))
     }
 
-    /// Before SQLite opens a store that this copy of it has not open: it would empty the index, as it sees no locks of its
-    /// own process.
+    /// Before SQLite opens a store that this copy of it has not open: it would empty the index, as it sees no locks of
+    /// its own process.
     ///
     /// # Errors
     /// [`StoreError::Refused`] when something else in this process has the index open.
@@ -143,7 +143,8 @@ mod linux {
         if seen.iter().any(|(_, other)| *other == file) { Err(open_twice(index)) } else { Ok(()) }
     }
 
-    /// The descriptors of this process; none where the system does not list them. No file is opened for it but the list.
+    /// The descriptors of this process; none where the system does not list them. No file is opened for it but the
+    /// list.
     fn descriptors() -> Result<Option<Vec<(u32, File)>>, StoreError> {
         let unseen = |error| unseen("descriptors", error);
         let entries = match std::fs::read_dir(format!("{TOLD}/fd")) {
@@ -204,10 +205,10 @@ mod linux {
 
     fn lost(path: &Path) -> StoreError {
         StoreError::refused(format!(
-            "{}: this process has lost its locks, since something in it closed a descriptor of this file: a second copy of \
-             SQLite, code that opened the file itself, or a daemon that closes its descriptors. Others may be granted the \
-             same numbers, so this process grants none any more. Restart it, with one copy of SQLite; in a daemon, open the \
-             store after the descriptors were closed",
+            "{}: this process has lost its locks, since something in it closed a descriptor of this file: a second copy \
+             of SQLite, code that opened the file itself, or a daemon that closes its descriptors. Others may be granted \
+             the same numbers, so this process grants none any more. Restart it, with one copy of SQLite; in a daemon, \
+             open the store after the descriptors were closed",
             path.display()
         ))
     }
@@ -215,10 +216,10 @@ mod linux {
     /// Two copies of SQLite in one process undo each other's locks.
     fn open_twice(index: &Path) -> StoreError {
         StoreError::refused(format!(
-            "something else in this process has {} open: a second copy of unalike or of SQLite, or code that opened the file \
-             itself. They undo each other's locks, and others would be granted the same numbers. Load one copy of each, and \
-             look at the file in another process, such as by the command sqlite3; what shares this copy of SQLite opens the \
-             file after this store",
+            "something else in this process has {} open: a second copy of unalike or of SQLite, or code that opened the \
+             file itself. They undo each other's locks, and others would be granted the same numbers. Load one copy of \
+             each, and look at the file in another process, such as by the command sqlite3; what shares this copy of \
+             SQLite opens the file after this store",
             index.display()
         ))
     }

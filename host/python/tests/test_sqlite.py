@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import logging
 import os
 import sqlite3
@@ -14,13 +15,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from redis_servers import RedisProcess
 from servers import binary
 
 from unalike import Ids, _forks
 from unalike.memory import MemoryStore
+from unalike.redis import RedisStore
 from unalike.remote import RemoteStore
 from unalike.sqlite import SqliteStore
-from unalike.stores import Store
 from unalike.store import (
     ID_MAX,
     AdaptiveStep,
@@ -36,6 +38,7 @@ from unalike.store import (
     TailRelease,
     sub_tag,
 )
+from unalike.stores import Store
 
 LAYOUT = Layout(41, 0, 2, 12, "worker-first", 1_288_834_974_657, 1)
 OTHER_LAYOUT = Layout(41, 0, 2, 12, "worker-first", 1_288_834_974_657, 7)
@@ -595,6 +598,25 @@ def test_files_among_other_stores(path: Path, tmp_path: Path) -> None:
         assert len(set(drawn)) == 3
 
 
+def test_files_behind_redis_are_closed_for_forks(path: Path, tmp_path: Path) -> None:
+    redis = RedisProcess(tmp_path)
+    url = f"{redis.url}?raise-min=5&raise-max=5&raise-timeout-ms=20000&request-timeout-ms=20000"
+    stores = [Store(url, backing=f"sqlite://{path}"), RedisStore(f"{url}&prefix=own", backing=SqliteStore(path))]
+    try:
+        for tag, store in zip("ab", stores):
+            granted = [store.allocate(tag, 3, 0) for _ in range(3)]
+            for _ in range(3):
+                child = in_child(lambda: [number for _ in range(3) for number in numbers(store.allocate(tag, 3, 0))])
+                granted += [Segment(number, number + 1, 1, 0, 0) for number in json.loads(child)]
+                granted += [store.allocate(tag, 3, 0)]
+            taken = [number for segment in granted for number in numbers(segment)]
+            assert len(taken) > 30 and len(taken) == len(set(taken))
+    finally:
+        for store in stores:
+            store.close()
+        redis.kill()
+
+
 def test_a_fork_waits_for_threads_that_are_at_it(path: Path) -> None:
     store = SqliteStore(path, busy_timeout_ms=60_000)
     store.allocate("order", 1, 0)
@@ -819,9 +841,10 @@ def test_another_copy_of_the_library_is_told(path: Path) -> None:
 
 
 def test_a_store_that_was_dropped_is_opened_again(path: Path) -> None:
-    for number in range(1, 4):
+    for number in range(1, 7, 2):
         assert SqliteStore(path).allocate("order", 1, 0).start == number
         gc.collect()
+        assert in_child(lambda: SqliteStore(path).allocate("order", 1, 0).start) == str(number + 1)
 
 
 def test_a_tag_that_first_use_creates_is_told(store: SqliteStore, caplog: pytest.LogCaptureFixture) -> None:

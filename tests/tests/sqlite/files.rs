@@ -554,7 +554,8 @@ async fn beside_what_others_make_of_its_tables_nothing_is_granted() {
     }
 }
 
-/// The tables of tags as version 1 created them.
+/// The tables of tags as version 1 created them, but for write-ahead logging: no store is opened in a process that has
+/// the index of the log open by other means.
 const SCHEMA_1: &str = "
 PRAGMA application_id = 1970168172;
 PRAGMA user_version = 1;
@@ -583,7 +584,6 @@ CREATE TABLE tag (
 ) STRICT, WITHOUT ROWID;
 CREATE TRIGGER tag_created AFTER INSERT ON tag BEGIN UPDATE store SET tags = tags + 1; END;
 CREATE TRIGGER tag_deleted AFTER DELETE ON tag BEGIN UPDATE store SET tags = tags - 1; END;
-PRAGMA journal_mode = WAL;
 ";
 
 /// How version 1 created a tag, and how it was granted numbers.

@@ -159,7 +159,7 @@ async fn stores_and_connections_of_one_sqlite_come_and_go() {
     other.close().await;
     assert_eq!(third.allocate("order", 10, 0).await.unwrap().start, 31);
     third.close().await;
-    assert_eq!(descriptors(&scene.path), []);
+    assert!(descriptors(&scene.path).is_empty());
     let again = open(&scene.path).await.unwrap();
     assert_eq!(again.allocate("order", 10, 0).await.unwrap().start, 41);
 }

@@ -61,8 +61,8 @@ impl Disk {
     fn names(&mut self) -> Names {
         let mut names = Names::new();
         for entry in fs::read_dir(&self.path).unwrap().flatten() {
-            // The index of the log is nothing that a disk keeps: whoever is first opens an empty one. A second descriptor
-            // of it would be a second SQLite's.
+            // The index of the log is nothing that a disk keeps: whoever is first opens an empty one. A second
+            // descriptor of it would be a second SQLite's.
             if entry.file_name().to_string_lossy().ends_with("-shm") {
                 continue;
             }

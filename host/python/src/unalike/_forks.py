@@ -1,23 +1,26 @@
 """Stores with files, and forks.
 
-SQLite allows no use in a child of what its parent opened: the locks are the parent's, and go with it, and a mutex that a
-thread had taken stays taken. So a fork waits until no thread is inside of a store with a file, and closes these stores.
-The parent and the child open them anew with the next request. After a fork that Python does not hear of, the Rust host
-opens no file in the child.
+SQLite allows no use in a child of what its parent opened: the locks are the parent's, and go with it, and a mutex that
+a thread had taken stays taken. So a fork waits until no thread is inside of a store with a file, and closes these
+stores. The parent and the child open them anew with the next request. After a fork that Python does not hear of, the
+Rust host opens no file in the child.
 """
 
 from __future__ import annotations
 
+import _thread
 import os
 import threading
 import time
 import weakref
+from collections import deque
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from ._process import current
 from ._requests import Signal
 
-__all__ = ["Gate", "closed_at_forks", "gate"]
+__all__ = ["Gate", "closed_at_forks", "dropped", "gate"]
 
 _WAITS_S: Final = 30.0
 """For how long a fork waits for a thread that is inside, and a thread for a fork."""
@@ -107,9 +110,40 @@ def closed_at_forks(store: HasFiles) -> None:
     _stores[id(store)] = store
 
 
+_dropped: Final[deque[Callable[[], None]]] = deque()
+"""What closes the files of stores that nobody has any more."""
+
+
+def dropped(close: Callable[[], None]) -> None:
+    """Has the files of a store closed that nobody closed: soon, and before the next fork. It may be called anywhere, as
+    finalizers are.
+    """
+    _dropped.append(close)
+    try:
+        _thread.start_new_thread(_close_dropped, ())
+    except RuntimeError:
+        # No more threads, or the interpreter ends.
+        pass
+
+
+def _close_dropped() -> None:
+    with gate():
+        _close_all_dropped()
+
+
+def _close_all_dropped() -> None:
+    while _dropped:
+        try:
+            close = _dropped.popleft()
+        except IndexError:
+            return
+        close()
+
+
 def _before_fork() -> None:
     # The files of one that is at work stay open, and no child opens any then: so all others may stay, too.
     if gate().close():
+        _close_all_dropped()
         for reference in _stores.valuerefs():
             store = reference()
             if store is not None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, Optional, TypeVar, Union
 
-from ._forks import closed_at_forks, gate
+from ._forks import closed_at_forks, dropped, gate
 from ._given import text_given
 from ._library import native
 from ._plain import Asked, layout_parts, option_parts, record
@@ -271,6 +271,7 @@ class Store:
             # A child of a fork may have none yet.
             if opened is not None and MARK[0] == opened.mark:
                 opened.stores.close()
+                opened.has_files = False
 
     def _ask(
         self,
@@ -331,12 +332,9 @@ class Store:
         for file in self._files:
             file.check()
         opened = _Opened(options, self._own)
-        try:
-            for file in self._files:
-                file.check(is_open=True)
-        except StoreError:
-            opened.stores.close()
-            raise
+        opened.has_files = bool(self._files)
+        for file in self._files:
+            file.check(is_open=True)
         return opened
 
     def _inside(self) -> AbstractContextManager[None]:
@@ -357,6 +355,7 @@ class Store:
                     # One that has lost its file grants nothing any more, also when that is put back.
                     return
         opened.stores.close()
+        opened.has_files = False
         opened.mark = _CLOSED
 
     def _bind_again(self, opened: _Opened, tag: str) -> None:
@@ -433,8 +432,8 @@ class _File:
             raise StoreError(
                 "refused",
                 f"{self._path} {what} while this process had it open: whoever opens the store now would be granted "
-                "numbers that were granted before, so this process grants none any more. Stop all programs that use the "
-                "store. If the file is there under another name, move it back, with its -wal and -shm, and start them "
+                "numbers that were granted before, so this process grants none any more. Stop all programs that use "
+                "the store. If the file is there under another name, move it back, with its -wal and -shm, and start them "
                 "again. If it is lost, put a backup or a new store there (unalike tags create), and run `unalike store "
                 "restored --lift COUNT` before any program uses it",
             )
@@ -443,15 +442,21 @@ class _File:
 class _Opened:
     """The stores that one process opened."""
 
-    __slots__ = ("bound", "checked", "mark", "stores")
+    __slots__ = ("bound", "checked", "has_files", "mark", "stores")
 
     def __init__(self, options: str, own: Optional[Asked]) -> None:
+        # Whether files of SQLite are open.
+        self.has_files = False
         self.mark = current()
         self.stores: _native.Stores = _library().Stores(options, own)
         # The parts whose answers need not be looked at again.
         self.checked: set[str] = set()
         # The tags of which they know in which format they are shown.
         self.bound: set[str] = set()
+
+    def __del__(self) -> None:
+        if self.has_files and self.mark == MARK[0]:
+            dropped(self.stores.close)
 
 
 def _library() -> Any:

@@ -6,6 +6,7 @@
  */
 
 import { fileURLToPath } from 'node:url';
+import { debuglog } from 'node:util';
 
 import { asStoreError, because } from './errors.js';
 import { isLeaseName, leaseLost, validateAcquire, validateExtend, validateName } from './lease-rules.js';
@@ -144,7 +145,8 @@ interface Library {
     open(options: string): Asked<NativeStores>;
     openAbove(options: string, ask: Ask): Asked<NativeStores>;
   };
-  warnings(): string[];
+  keep(withNews: boolean): void;
+  warnings(): { message: string; isNews: boolean }[];
 }
 
 /**
@@ -314,6 +316,9 @@ async function asked<Value>(what: string, ask: () => Asked<Value>): Promise<Valu
   }
 }
 
+/** Shown with `NODE_DEBUG=unalike`. */
+const LOG = debuglog('unalike');
+
 let loaded: Library | undefined;
 
 /**
@@ -334,14 +339,19 @@ function library(): Library {
       throw new StoreError('refused', `${what}${because(error)}`, { cause: error });
     }
     loaded = module.exports;
+    loaded.keep(LOG.enabled);
   }
   return loaded;
 }
 
-/** Tells what the stores warned of. */
+/** Tells what the stores warned of, and their news. */
 function warn(): void {
-  for (const message of loaded?.warnings() ?? []) {
-    process.emitWarning(message, 'UnalikeWarning');
+  for (const { message, isNews } of loaded?.warnings() ?? []) {
+    if (isNews) {
+      LOG('%s', message);
+    } else {
+      process.emitWarning(message, 'UnalikeWarning');
+    }
   }
 }
 

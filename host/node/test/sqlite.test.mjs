@@ -1,6 +1,6 @@
 // The store in a SQLite file: on real files, with other processes and threads, and with the `unalike` command at once.
 import assert from 'node:assert/strict';
-import { execFileSync, spawn } from 'node:child_process';
+import { execFile, execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import {
   cpSync,
@@ -19,6 +19,7 @@ import { dirname, join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { after, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
+import { promisify } from 'node:util';
 import { Worker } from 'node:worker_threads';
 import { SqliteStore } from '../dist/sqlite.js';
 import { Store } from '../dist/stores.js';
@@ -438,6 +439,22 @@ test('processes and the Rust command share a file through kill -9', async () => 
   await store.close();
   taken.push(...children.flatMap(({ ranges }) => ranges.flatMap(([from, to]) => numbers({ start: from, end: to }))));
   assert(taken.length > 400 && new Set(taken).size === taken.length, `${taken.length} numbers`);
+});
+
+test('a tag that first use creates is told with NODE_DEBUG', async () => {
+  const code = `
+    import { SqliteStore } from ${JSON.stringify(SQLITE)};
+    const store = await SqliteStore.open(process.argv[1]);
+    await store.createTag('made');
+    for (const tag of ['order', 'order', 'made', 'order\\u001fa']) await store.allocate(tag, 1n, 0n);
+    await store.close();
+  `;
+  const args = ['--no-warnings', '--input-type=module', '-e', code];
+  const told = async (env) => (await promisify(execFile)(process.execPath, [...args, newPath()], { env })).stderr;
+  const lines = (await told({ ...process.env, NODE_DEBUG: 'unalike' })).split('\n').filter((line) => line !== '');
+  assert.equal(lines.length, 1, lines.join('\n'));
+  assert.match(lines[0], /created a tag on first use tag="order" next=1$/);
+  assert.equal(await told({ ...process.env, NODE_DEBUG: '' }), '');
 });
 
 test('several stores of one process have the same file', async () => {

@@ -17,7 +17,8 @@ use unalike::storage::{
     FormatBinding, FormatOwner, LeaseAcquire, LeaseExtend, LeaseStore, SegmentStore, StoreError, TailRelease,
     leases_left,
 };
-use unalike_bindings::{Failure, HostOptions, warnings as kept};
+use unalike_bindings::warnings::{self as kept, Warning};
+use unalike_bindings::{Failure, HostOptions};
 
 use crate::own::{Asked, OwnStore};
 use crate::parts::{
@@ -37,7 +38,6 @@ impl Stores {
     /// Opens them, by the options of `HostOptions` in JSON.
     #[napi]
     pub fn open<'env>(env: &'env Env, options: String) -> napi::Result<Object<'env>> {
-        kept::keep();
         promise(env, |done| match HostOptions::read(&options) {
             Ok(options) => unalike_bindings::Stores::open_then(&options, |opened| done(opened.map(Self))),
             Err(failure) => done(Err(failure)),
@@ -52,7 +52,6 @@ impl Stores {
         options: String,
         ask: Function<'_, Asked, ()>,
     ) -> napi::Result<Object<'env>> {
-        kept::keep();
         let own = Arc::new(OwnStore::new(&ask)?);
         promise(env, |done| match HostOptions::read_above(&options) {
             Ok(options) => unalike_bindings::Stores::open_above_then(own, &options, |opened| done(opened.map(Self))),
@@ -247,10 +246,29 @@ impl Stores {
     }
 }
 
-/// What the stores warned of since the last call.
+/// What a store warned of.
+#[napi(object, object_from_js = false)]
+pub struct Warned {
+    /// In words.
+    pub message: String,
+    /// Whether it is news, of which nobody needs to be warned.
+    pub is_news: bool,
+}
+
+/// Keeps what the stores warn of from now on, and their news where somebody reads those. Called before any is opened.
 #[napi]
-pub fn warnings() -> Vec<String> {
-    kept::taken().into_iter().map(|warning| warning.message).collect()
+pub fn keep(with_news: bool) {
+    if with_news {
+        kept::keep_news();
+    } else {
+        kept::keep();
+    }
+}
+
+/// What was kept since the last call.
+#[napi]
+pub fn warnings() -> Vec<Warned> {
+    kept::taken().into_iter().map(|Warning { message, is_news, .. }| Warned { message, is_news }).collect()
 }
 
 /// A promise of what `start` has told.

@@ -658,8 +658,8 @@ class At:
 at = At(0)
 draw()
 forks, fewer = 0, 0
-# A text takes many steps.
-for step in itertools.count(1, 3 if kind in ("formatted", "periods") else 1):
+# Not at each: a text takes many steps, and each fork has the file opened anew.
+for step in itertools.count(1, 3):
     at = At(step)
     read, write = os.pipe()
     sys.setprofile(at)

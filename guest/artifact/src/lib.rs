@@ -70,7 +70,8 @@ pub const ASYNC: &[u8] = include_bytes!(env!("UNALIKE_ASYNC"));
 pub const ASYNC_REMOTE: &[u8] = include_bytes!(env!("UNALIKE_ASYNC_REMOTE"));
 
 /// The core component as wasmtime 48 compiles it for this program's target, for `Component::deserialize` in an engine
-/// that is set as `unalike::component::engine_config` sets one. It runs on every processor of the target's architecture.
+/// that is set as `unalike::component::engine_config` sets one. It runs on every processor of the target's
+/// architecture.
 #[cfg(feature = "precompiled")]
 pub const CORE_PRECOMPILED: &[u8] = include_bytes!(env!("UNALIKE_COMPONENT_PRECOMPILED"));
 

@@ -100,10 +100,15 @@ pub(crate) fn problem(status: u16, body: &[u8]) -> Option<Failure> {
         "exhausted" => of_caller(Denied::Exhausted, "exhausted"),
         "tag-invalid" => of_caller(Denied::Refused, "tag-invalid"),
         // Another server may lease its workers from the store that was named.
-        "snowflake-unknown" if document.get("leases").is_some() => Failure {
-            is_servers: true,
-            ..Failure::refused("a server leases its workers from another store than was expected")
-        },
+        "snowflake-unknown" if document.get("leases").is_some() => {
+            let mut words = String::from("a server leases its workers from another store than was expected");
+            if let Some(store) = document.get("leases").and_then(Value::text) {
+                words.push_str(": from ");
+                words.push_str(shortened(store));
+            }
+            words.push_str(". Name the one that is right in UNALIKE_SERVERS (?leases=, else ?store=)");
+            Failure { is_servers: true, ..Failure::refused(&words) }
+        }
         "snowflake-unknown" => of_caller(Denied::Refused, "snowflake-unknown"),
         "lease-ended" => Failure { problem: "lease-ended", ..Failure::unavailable() },
         "tag-limit" => of_caller(Denied::Refused, "tag-limit"),
@@ -127,7 +132,16 @@ pub(crate) fn problem(status: u16, body: &[u8]) -> Option<Failure> {
         "route-unknown" => Failure::refused(
             "what answers at UNALIKE_SERVERS grants no numbers: name unalike servers, and no hosts of this component",
         ),
-        _ if (400..500).contains(&status) => Failure::refused("the servers refuse what this host asks for"),
+        "count-invalid" => of_caller(Denied::Refused, "count-invalid"),
+        "shard-key-invalid" => Failure::of_caller(
+            Denied::Refused,
+            "shard-key-invalid",
+            "its ids have a shard gene, and no shard key is passed on here: ask a server for them",
+        ),
+        _ if (400..500).contains(&status) => Failure::refused(
+            "the servers refuse what this host asks for: UNALIKE_SERVERS must name unalike servers of no earlier \
+             version, and no hosts of this component",
+        ),
         _ => return None,
     })
 }

@@ -104,5 +104,9 @@ pub(crate) async fn snowflakes(name: &str, count: u32) -> Result<Vec<u64>, Failu
 pub(crate) async fn check() -> Result<(), Failure> {
     let path = path(&["v1", "store"], &[]).ok_or_else(unnameable)?;
     let question = Question { method: &Method::Get, path: &path, access: Access::Reads, is_store_named: true, ids: 0 };
-    Servers::of_environment()?.ask(question, |_| Some(())).await
+    match Servers::of_environment()?.ask(question, |_| Some(())).await {
+        // It answers, and gives snowflakes to any token.
+        Err(failure) if failure.problem == "forbidden" => Ok(()),
+        answer => answer,
+    }
 }

@@ -32,7 +32,7 @@ struct Kind {
 }
 
 /// The names, titles and statuses of the server's problems that occur here.
-static KINDS: [Kind; 27] = [
+static KINDS: [Kind; 28] = [
     kind("internal", "An internal error", 500),
     kind("route-unknown", "No such route", 404),
     kind("method-not-allowed", "The route has other methods", 405),
@@ -41,6 +41,7 @@ static KINDS: [Kind; 27] = [
     kind("url-too-long", "The URL is too long", 414),
     kind("query-invalid", "A query parameter is not valid", 400),
     kind("count-invalid", "The count is out of range", 400),
+    kind("shard-key-invalid", "The shard key is not valid", 400),
     kind("body-invalid", "The body is not valid", 400),
     kind("tag-invalid", "The tag or an option of it is not valid", 400),
     kind("tag-unknown", "The tag is unknown", 404),

@@ -1,5 +1,5 @@
 //! A wasmtime host of one's own that runs the component beside its other guests: `cargo run -p unalike --example
-//! own_host`.
+//! own_host --features component`.
 //!
 //! `unalike::component` has the pieces: a context for the store's data, a view, what fills the linker, and the bytes.
 

@@ -1,15 +1,16 @@
 //! The instances of a component: what each is given, when it ends, and what it may reach.
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Sleep;
-use unalike_storage::SegmentStore;
+use unalike_storage::{SegmentStore, lock};
 use wasmtime::component::{GuestTaskId, ResourceTable};
 use wasmtime::{Store, StoreContextMut};
 use wasmtime_wasi::{WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
@@ -49,8 +50,28 @@ impl WasiHttpView for Data {
 }
 
 /// Where requests of the component may go.
+#[derive(Clone)]
 struct Outgoing {
     hosts: Arc<[String]>,
+    /// Those of them whose last request failed.
+    failing: Arc<Mutex<BTreeSet<String>>>,
+}
+
+impl Outgoing {
+    /// Logs when requests to a host begin to fail, and when they go on: the component tells its callers no more than
+    /// that they failed.
+    fn note(failing: &Mutex<BTreeSet<String>>, host: &str, error: Option<&wasmtime_wasi_http::Error>) {
+        let mut failing = lock(failing);
+        match error {
+            Some(error) if failing.insert(host.to_owned()) => {
+                tracing::warn!(host, error = format!("{error:#}"), "requests of the component to this host fail");
+            }
+            None if failing.remove(host) => {
+                tracing::info!(host, "requests of the component to this host are answered again");
+            }
+            _ => {}
+        }
+    }
 }
 
 /// A response, and what reads its connection.
@@ -73,9 +94,12 @@ impl WasiHttpHooks for Outgoing {
             );
             return Box::new(std::future::ready(Err(wasmtime_wasi_http::Error::HttpRequestDenied)));
         }
+        let (host, failing) = (host.to_owned(), Arc::clone(&self.failing));
         Box::new(async move {
             use http_body_util::BodyExt as _;
-            let (response, connection) = wasmtime_wasi_http::default_send_request(request, options).await?;
+            let sent = wasmtime_wasi_http::default_send_request(request, options).await;
+            Self::note(&failing, &host, sent.as_ref().err());
+            let (response, connection) = sent?;
             let connection: Box<dyn Future<Output = _> + Send> = Box::new(connection);
             Ok((response.map(|body| body.boxed_unsync()), connection))
         })
@@ -88,7 +112,7 @@ pub(super) struct Instances {
     segments: Option<Arc<dyn SegmentStore>>,
     ids: IdsCtx,
     options: ServiceOptions,
-    outgoing_hosts: Arc<[String]>,
+    outgoing: Outgoing,
     counted: Arc<Counted>,
 }
 
@@ -99,8 +123,8 @@ impl Instances {
         ids: IdsCtx,
         options: ServiceOptions,
     ) -> Self {
-        let outgoing_hosts = options.outgoing_hosts.iter().cloned().collect();
-        Self { linked, segments, ids, options, outgoing_hosts, counted: Arc::default() }
+        let outgoing = Outgoing { hosts: options.outgoing_hosts.iter().cloned().collect(), failing: Arc::default() };
+        Self { linked, segments, ids, options, outgoing, counted: Arc::default() }
     }
 
     pub(super) fn counted(&self) -> &Counted {
@@ -128,7 +152,7 @@ impl Instances {
             table: ResourceTable::new(),
             wasi: wasi.build(),
             http: WasiHttpCtx::new(),
-            outgoing: Outgoing { hosts: Arc::clone(&self.outgoing_hosts) },
+            outgoing: self.outgoing.clone(),
             limits: Limits::new(self.options.instance_memory, Arc::clone(&self.counted)),
             requests: Arc::new(Requests::new(self.segments.clone(), self.options.request_timeout)),
             ids: self.ids.successor(),

@@ -172,8 +172,8 @@ pub(crate) struct ComponentArguments {
     /// its requests need one, too, which is valid for all tags.
     #[arg(long, value_name = "FILE", help_heading = "Component")]
     pub(crate) component: Option<PathBuf>,
-    /// A variable of the component's environment; once for each
-    #[arg(long, value_name = "NAME=VALUE", value_parser = variable, requires = "component", help_heading = "Component")]
+    /// A variable of the component's environment; once for each. NAME alone has the value of the server's own
+    #[arg(long, value_name = "NAME[=VALUE]", value_parser = variable, requires = "component", help_heading = "Component")]
     pub(crate) component_env: Vec<(String, String)>,
     /// The hosts that the component may send requests to: HOST or HOST:PORT, as it writes them [default: none]
     #[arg(long, value_name = "HOSTS", value_delimiter = ',', value_parser = outgoing_host, requires = "component", help_heading = "Component")]
@@ -194,9 +194,14 @@ pub(crate) struct ComponentArguments {
 
 #[cfg(feature = "component")]
 fn variable(text: &str) -> Result<(String, String), String> {
-    let pair = text.split_once('=').filter(|(name, _)| !name.is_empty());
-    let (name, value) = pair.ok_or("it must be a name, an equals sign and a value")?;
-    Ok((name.to_owned(), value.to_owned()))
+    let (name, value) = match text.split_once('=') {
+        Some((name, value)) => (name, value.to_owned()),
+        None => {
+            let own = std::env::var(text);
+            (text, own.map_err(|_| "the server has no such variable: write NAME=VALUE, or set it before")?)
+        }
+    };
+    if name.is_empty() { Err("it must be NAME or NAME=VALUE".to_owned()) } else { Ok((name.to_owned(), value)) }
 }
 
 /// A host is compared as it is written, so what is none would allow nothing, without a word.

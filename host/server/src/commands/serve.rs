@@ -183,6 +183,9 @@ impl AnsweringComponent {
         let component = std::fs::read(&path).with_context(read)?;
         let count = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
         let defaults = ServiceOptions::default();
+        // What is given for the component itself comes later, and counts.
+        let mut environment = vec![("UNALIKE_COUNT_MAX".to_owned(), config.count_max.to_string())];
+        environment.extend(arguments.component_env);
         let options = ServiceOptions {
             instance_requests: arguments.component_requests.map(count),
             instance_at_once: arguments.component_at_once.map(count),
@@ -191,7 +194,7 @@ impl AnsweringComponent {
             request_timeout: Duration::from_millis(config.request_timeout_ms - config.request_timeout_ms / 20),
             requests_at_once: arguments.component_concurrency.map_or(defaults.requests_at_once, count),
             outgoing_hosts: arguments.component_hosts,
-            environment: arguments.component_env,
+            environment,
             ..defaults
         };
         let numbers = Arc::new(ComponentNumbers::default());

@@ -278,7 +278,7 @@ async function drawThroughProxies(t, takes) {
     asked += 1;
     return way;
   });
-  const store = await RemoteStore.open(proxy.url, { requestTimeoutMs: 500 });
+  const store = await RemoteStore.open(proxy.url, { requestTimeoutMs: 1_000 });
   const seen = new Seen();
   const granted = new Set();
   for (let at = 0; at < ways.length * 3; at += 1) {

@@ -71,6 +71,9 @@ const READERS_MAX: u32 = 2;
 /// The longest busy timeout: a request must end in bounded time.
 const BUSY_TIMEOUT_MAX: Duration = Duration::from_secs(600);
 
+/// A turn takes a flush, and the first one opens the connection: so long is waited for it at least.
+const TURN_TIMEOUT_MIN: Duration = Duration::from_secs(1);
+
 /// How long to wait for another process that is just creating the file, before the next look at it.
 const RETRY: Duration = Duration::from_millis(5);
 
@@ -116,7 +119,8 @@ pub struct SqliteOptions {
     pub creation: TagCreation,
     /// What lease holders are allowed.
     pub limits: LeaseLimits,
-    /// How long a request waits for its turn in this process, and again for other processes: 10 minutes at most.
+    /// How long a request waits for its turn in this process (a second at least), and again for other processes: 10
+    /// minutes at most.
     pub busy_timeout: Duration,
 }
 
@@ -285,7 +289,7 @@ impl SqliteStore {
         let pool = |size| {
             SqlitePoolOptions::new()
                 .max_connections(size)
-                .acquire_timeout(options.busy_timeout.max(Duration::from_millis(1)))
+                .acquire_timeout(options.busy_timeout.max(TURN_TIMEOUT_MIN))
                 .idle_timeout(None)
                 .max_lifetime(None)
                 // After an error in a commit SQLite has rolled back by itself, and the driver, whose own rollback then

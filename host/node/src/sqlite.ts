@@ -26,8 +26,8 @@ export interface SqliteOptions {
   /** How far a holder's clock may be from the store's: up to an hour, 10 s by default. */
   readonly maxSkewMs?: bigint | number;
   /**
-   * How long a request waits for its turn in this process, and again for other processes: 0 to 600000 ms, 5 s by
-   * default.
+   * How long a request waits for other processes, and for its turn in this one (there a second at least): 0 to 600000
+   * ms, 5 s by default.
    */
   readonly busyTimeoutMs?: number;
 }

@@ -58,8 +58,8 @@ class SqliteStore(Store):
     :param tags_max: How many tags there may be, sub-keys not counted.
     :param max_horizon_ms: How far ahead of the clock a lease may reach: 1 ms to 366 days.
     :param max_skew_ms: How far a holder's clock may be from the store's, up to an hour.
-    :param busy_timeout_ms: How long a request waits for its turn in this process, and again for other processes: 0 to
-        600000 ms.
+    :param busy_timeout_ms: How long a request waits for other processes, and for its turn in this one (there a second
+        at least): 0 to 600000 ms.
     :raises StoreError: ``refused`` when the file or its directory is missing, is not writable, or belongs to another
         program or to a newer version of this one; ``corrupt`` when it is no database or a damaged one; ``unavailable``
         when another process keeps it locked. Each says what to do.

@@ -25,6 +25,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
+use std::time::Duration;
 
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePool};
 use sqlx::{ConnectOptions as _, Connection as _, SqliteConnection};
@@ -33,6 +34,10 @@ use unalike_storage::{Openings, Process, StoreError, lock};
 use crate::copies::Mark;
 use crate::error::open_error;
 use crate::locks::{Watch, refuse_others};
+
+/// How often a store that is closed is looked at while the process has no descriptors left, and how long after another.
+const LOOKS_MAX: u32 = 50;
+const LOOK: Duration = Duration::from_millis(100);
 
 /// So many links are followed, as by Linux.
 const LINKS_MAX: usize = 40;
@@ -208,7 +213,7 @@ impl Held {
         if *has_closed {
             return;
         }
-        if !self.is_sound() {
+        if !self.is_found_sound().await {
             return self.keep();
         }
         for pool in self.pools.get().into_iter().flatten() {
@@ -236,6 +241,18 @@ impl Held {
     /// Whether SQLite may close what it has open here.
     fn is_sound(&self) -> bool {
         lock(&self.shared).as_ref().is_none_or(|shared| shared.is_sound())
+    }
+
+    /// The same, also in a process that has no room to look just now.
+    async fn is_found_sound(&self) -> bool {
+        for _ in 0..LOOKS_MAX {
+            match lock(&self.shared).as_ref().map(|shared| shared.look()) {
+                Some(Err(StoreError::Unavailable { .. })) => {}
+                looked => return looked.is_none_or(|looked| looked.is_ok()),
+            }
+            tokio::time::sleep(LOOK).await;
+        }
+        false
     }
 
     /// Has nothing closed as long as this process lives.
@@ -281,13 +298,19 @@ impl Shared {
 
     /// Whether all locks are there, whatever became of the names.
     fn is_sound(&self) -> bool {
-        let is_lost = matches!(self.loss.get(), Some(Loss::Locks(_)));
-        let Some(watch) = self.watch.as_ref().filter(|_| !is_lost) else { return false };
-        let looked = watch.check_alone();
-        if let Err(StoreError::Refused { what, .. }) = &looked {
-            self.lose(Loss::Locks(what.clone()));
+        self.look().is_ok()
+    }
+
+    fn look(&self) -> Result<(), StoreError> {
+        if let Some(loss @ Loss::Locks(_)) = self.loss.get() {
+            return Err(loss.error());
         }
-        looked.is_ok()
+        let Some(watch) = &self.watch else { return Err(StoreError::refused("nobody watched its locks")) };
+        watch.check_alone().inspect_err(|error| {
+            if let StoreError::Refused { what, .. } = error {
+                self.lose(Loss::Locks(what.clone()));
+            }
+        })
     }
 }
 

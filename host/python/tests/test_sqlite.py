@@ -571,6 +571,19 @@ def test_parent_and_child_open_the_very_file_again(path: Path, tmp_path: Path) -
     store.close()
 
 
+def test_a_backup_that_was_put_there_while_the_file_was_closed_is_refused(path: Path, store: SqliteStore) -> None:
+    store.allocate("order", 100, 0)
+    assert in_child(lambda: "closed") == "'closed'"
+    backup = path.read_bytes()
+    store.allocate("order", 100, 0)
+    assert in_child(lambda: "closed") == "'closed'"
+    # A system gives the number of a file that is gone to the next one.
+    path.unlink()
+    path.write_bytes(backup)
+    assert "was replaced" in refusal("refused", store.allocate, "order", 1, 0)
+    assert "was replaced" in in_child(lambda: refusal("refused", store.allocate, "order", 1, 0))
+
+
 def test_a_relative_path_is_that_of_the_beginning(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(path.parent)
     store = SqliteStore(path.name)

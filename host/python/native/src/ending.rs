@@ -5,6 +5,7 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use pyo3::ffi;
 use pyo3::prelude::*;
 
 /// How long the interpreter waits before it ends for those that are inside.
@@ -81,6 +82,13 @@ fn of(both: u64, process: u32) -> u32 {
 /// Refuses other threads from now on, and waits until none is inside: before the interpreter ends.
 #[pyfunction]
 pub(crate) fn end(py: Python<'_>) {
+    #[expect(unsafe_code, reason = "nothing else tells which interpreter this is")]
+    // SAFETY: the thread has an interpreter, as `py` says.
+    let interpreter = unsafe { ffi::PyInterpreterState_GetID(ffi::PyInterpreterState_Get()) };
+    // The process goes on when another one ends than its first.
+    if interpreter != 0 {
+        return;
+    }
     IS_ENDER.set(true);
     ENDING.store(std::process::id(), Ordering::SeqCst);
     py.detach(|| {

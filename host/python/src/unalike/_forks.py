@@ -41,7 +41,8 @@ class Gate:
     def __init__(self) -> None:
         self._inside: dict[int, int] = {}
         """How deep each thread is inside."""
-        self._forking: set[int] = set()
+        self._forking: dict[int, float] = {}
+        """Until when each thread that forks keeps others out: what comes after a fork may be interrupted, too."""
         self._changed = Signal()
 
     def __enter__(self) -> None:
@@ -53,10 +54,14 @@ class Gate:
             self._inside[thread] = depth + 1
             left = deadline - time.monotonic()
             # Whoever is inside already goes on: the fork waits for it. And whoever forks does not wait for itself.
-            if depth or not self._forking or thread in self._forking or left <= 0:
+            if depth or thread in self._forking or left <= 0 or not self._is_forking():
                 return
             self._leave(thread)
             self._changed.wait(seen, left, mark)
+
+    def _is_forking(self) -> bool:
+        now = time.monotonic()
+        return any(now < until for until in list(self._forking.values()))
 
     def __exit__(self, *_: object) -> None:
         self._leave(threading.get_ident())
@@ -76,7 +81,7 @@ class Gate:
         """
         mark, own = current(), threading.get_ident()
         deadline = time.monotonic() + _WAITS_S
-        self._forking.add(own)
+        self._forking[own] = deadline
         while True:
             seen, left = self._changed.version, deadline - time.monotonic()
             inside = list(self._inside)
@@ -87,7 +92,7 @@ class Gate:
 
     def open(self) -> None:
         """After the fork."""
-        self._forking.discard(threading.get_ident())
+        self._forking.pop(threading.get_ident(), None)
         self._changed.wake()
 
 

@@ -354,9 +354,10 @@ class Store:
                 if error.kind == "refused":
                     # One that has lost its file grants nothing any more, also when that is put back.
                     return
+        # First: a handler of a signal may interrupt this, and what it left open is closed as one that was dropped is.
+        opened.mark = _CLOSED
         opened.stores.close()
         opened.has_files = False
-        opened.mark = _CLOSED
 
     def _bind_again(self, opened: _Opened, tag: str) -> None:
         """Tells stores that were opened anew in which format a tag is shown."""
@@ -414,6 +415,7 @@ class _File:
         self._path: Final = path if _NO_URL.search(whole) else whole
         self.url_anew: Final = f"{_SQLITE}{self._path}?{query}{'&' if query else ''}create=false"
         self._found: Optional[tuple[int, int]] = None
+        self._pin: Optional[_Pin] = None
 
     def check(self, is_open: bool = False) -> None:
         """Looks whether it is the one that it was, if it was ever open. A look opens nothing.
@@ -426,6 +428,7 @@ class _File:
             what = "was deleted or moved" if self._found or is_open else None
         else:
             if is_open and self._found is None:
+                self._pin = _Pin.of(self._path)
                 self._found = found.st_dev, found.st_ino
             what = "was replaced" if self._found not in (None, (found.st_dev, found.st_ino)) else None
         if what is not None:
@@ -437,6 +440,39 @@ class _File:
                 "again. If it is lost, put a backup or a new store there (unalike tags create), and run `unalike store "
                 "restored --lift COUNT` before any program uses it",
             )
+
+
+class _Pin:
+    """Keeps a file's number from another file, which a system may give it once the file is deleted: while nothing is
+    open for a fork, the number is what tells the file. It reads nothing, and takes no lock away when it goes.
+    """
+
+    def __init__(self, number: int, is_pin: Callable[[], int]) -> None:
+        self._number: Final = number
+        self._is_pin: Final = is_pin
+
+    @classmethod
+    def of(cls, path: str) -> Optional[_Pin]:
+        """:raises StoreError: ``unavailable``"""
+        flag = getattr(os, "O_PATH", None)
+        if flag is None:
+            return None
+        import fcntl
+
+        try:
+            number = os.open(path, flag | os.O_CLOEXEC)
+            return cls(number, lambda: fcntl.fcntl(number, fcntl.F_GETFL) & flag)
+        except OSError as error:
+            raise StoreError("unavailable", f"{path} cannot be kept from being replaced unseen: {error}") from error
+
+    def __del__(self) -> None:
+        try:
+            # Whoever closed it has given its number to another file, perhaps: to one of SQLite's, say.
+            if self._is_pin():
+                os.close(self._number)
+        except (OSError, TypeError, AttributeError):
+            # It is closed, or the interpreter ends.
+            pass
 
 
 class _Opened:
@@ -455,7 +491,7 @@ class _Opened:
         self.bound: set[str] = set()
 
     def __del__(self) -> None:
-        if self.has_files and self.mark == MARK[0]:
+        if self.has_files and self.mark in (MARK[0], _CLOSED):
             dropped(self.stores.close)
 
 

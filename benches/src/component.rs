@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use anyhow::{Result, anyhow};
 use unalike_core::Run;
 use wasmtime::component::{Component, HasSelf, Linker, ResourceAny};
-use wasmtime::{Config, Engine, Store};
+use wasmtime::{Engine, Store};
 
 use bindings::exports::unalike::ids::{sequences, snowflakes};
 use bindings::unalike::ids::{leases, segments, types};
@@ -159,9 +159,7 @@ impl Compiled {
 }
 
 fn engine() -> Result<Engine> {
-    let mut config = Config::new();
-    config.concurrency_support(false);
-    Engine::new(&config).map_err(trapped)
+    Engine::new(&unalike::component::engine_config()).map_err(trapped)
 }
 
 /// An instance with one open sequence and one open snowflake generator (Twitter's layout).

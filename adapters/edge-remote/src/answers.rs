@@ -100,15 +100,13 @@ pub(crate) fn problem(status: u16, body: &[u8]) -> Option<Failure> {
         "exhausted" => of_caller(Denied::Exhausted, "exhausted"),
         "tag-invalid" => of_caller(Denied::Refused, "tag-invalid"),
         // Another server may lease its workers from the store that was named.
-        "snowflake-unknown" if document.get("leases").is_some() => {
-            let mut words = String::from("a server leases its workers from another store than was expected");
-            if let Some(store) = document.get("leases").and_then(Value::text) {
-                words.push_str(": from ");
-                words.push_str(shortened(store));
-            }
-            words.push_str(". Name the one that is right in UNALIKE_SERVERS (?leases=, else ?store=)");
-            Failure { is_servers: true, ..Failure::refused(&words) }
-        }
+        "snowflake-unknown" if document.get("leases").is_some() => Failure {
+            is_servers: true,
+            ..Failure::refused(
+                "a server leases its workers from another store than UNALIKE_SERVERS names (?leases=, else ?store=): \
+                 GET /v1/store of the server says which",
+            )
+        },
         "snowflake-unknown" => of_caller(Denied::Refused, "snowflake-unknown"),
         "lease-ended" => Failure { problem: "lease-ended", ..Failure::unavailable() },
         "tag-limit" => of_caller(Denied::Refused, "tag-limit"),

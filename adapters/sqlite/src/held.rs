@@ -223,7 +223,7 @@ impl Held {
         let anchor = {
             let _others = lock(&SHARED);
             let mut shared = lock(&self.shared);
-            let is_sound = shared.as_ref().is_none_or(|shared| shared.is_sound());
+            let is_sound = shared.as_ref().is_none_or(|shared| shared.check_locks().is_ok());
             is_sound.then(|| {
                 *shared = None;
                 lock(&self.anchor).take()
@@ -240,13 +240,13 @@ impl Held {
 
     /// Whether SQLite may close what it has open here.
     fn is_sound(&self) -> bool {
-        lock(&self.shared).as_ref().is_none_or(|shared| shared.is_sound())
+        lock(&self.shared).as_ref().is_none_or(|shared| shared.check_locks().is_ok())
     }
 
     /// The same, also in a process that has no room to look just now.
     async fn is_found_sound(&self) -> bool {
         for _ in 0..LOOKS_MAX {
-            match lock(&self.shared).as_ref().map(|shared| shared.look()) {
+            match lock(&self.shared).as_ref().map(|shared| shared.check_locks()) {
                 Some(Err(StoreError::Unavailable { .. })) => {}
                 looked => return looked.is_none_or(|looked| looked.is_ok()),
             }
@@ -281,9 +281,22 @@ impl Drop for Held {
 
 impl Shared {
     fn check(&self, look: fn(&Watch) -> Result<(), StoreError>) -> Result<(), StoreError> {
-        if let Some(loss) = self.loss.get() {
-            return Err(loss.error());
+        match self.loss.get() {
+            Some(loss) => Err(loss.error()),
+            None => self.watched(look),
         }
+    }
+
+    /// Whether all locks are there, whatever became of the names.
+    fn check_locks(&self) -> Result<(), StoreError> {
+        match self.loss.get() {
+            Some(loss @ Loss::Locks(_)) => Err(loss.error()),
+            _ => self.watched(Watch::check_alone),
+        }
+    }
+
+    /// What is not watched was lost from the beginning, and is not asked about.
+    fn watched(&self, look: fn(&Watch) -> Result<(), StoreError>) -> Result<(), StoreError> {
         self.watch.as_ref().map_or(Ok(()), look).inspect_err(|error| {
             if let StoreError::Refused { what, .. } = error {
                 self.lose(Loss::Locks(what.clone()));
@@ -294,23 +307,6 @@ impl Shared {
     /// Another request may have noticed another loss first.
     fn lose(&self, loss: Loss) {
         let _ = self.loss.set(loss);
-    }
-
-    /// Whether all locks are there, whatever became of the names.
-    fn is_sound(&self) -> bool {
-        self.look().is_ok()
-    }
-
-    fn look(&self) -> Result<(), StoreError> {
-        if let Some(loss @ Loss::Locks(_)) = self.loss.get() {
-            return Err(loss.error());
-        }
-        let Some(watch) = &self.watch else { return Err(StoreError::refused("nobody watched its locks")) };
-        watch.check_alone().inspect_err(|error| {
-            if let StoreError::Refused { what, .. } = error {
-                self.lose(Loss::Locks(what.clone()));
-            }
-        })
     }
 }
 

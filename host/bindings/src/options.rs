@@ -141,14 +141,6 @@ impl HostOptions {
         Self::read_with(json, Some(&StoreUrl::new("none")))
     }
 
-    /// The first file of SQLite that they name, for a language that has an SQLite of its own: two in one process do not
-    /// see each other's locks.
-    #[must_use]
-    pub fn sqlite_url(&self) -> Option<&StoreUrl> {
-        let mut urls = self.store.iter().chain(&self.backing).chain(&self.leases);
-        urls.find(|url| url.scheme() == Some("sqlite"))
-    }
-
     fn read_with(json: &str, given: Option<&StoreUrl>) -> Result<Self, Failure> {
         let options: Self = read(json)?;
         if given.is_some() && options.backing.is_some() {

@@ -283,3 +283,13 @@ export async function until(what, holds) {
     await new Promise((resolve) => setTimeout(resolve, 5));
   }
 }
+
+const ODD = 2n ** 53n + 1n;
+
+/** Options of a tag with figures that no double holds. */
+export const ODD_OPTIONS = {
+  start: 5n,
+  step: { kind: 'adaptive', step: 10n, min: 5n, max: 2n ** 63n - 1n, growBelowMs: ODD, shrinkAboveMs: 2n ** 63n },
+  refill: { kind: 'remaining', numbers: ODD },
+  mode: 'ordered',
+};

@@ -15,7 +15,7 @@ import { RedisStore } from '../dist/redis.js';
 import { SqliteStore } from '../dist/sqlite.js';
 import { ID_MAX, StoreError } from '../dist/store.js';
 import { Store } from '../dist/stores.js';
-import { certificates, deferred, folderOf, freePort, needed, stopped } from './fixtures.mjs';
+import { certificates, deferred, folderOf, freePort, needed, ODD_OPTIONS, stopped } from './fixtures.mjs';
 import { RedisProcess, Switched } from './redis-servers.mjs';
 
 // Every new SQLite file warns that it is one.
@@ -126,16 +126,9 @@ test('numbers beyond 2^53 and up to the last one are exact', async (t) => {
 test("tags go to the durable store and back as they are, and kept names are nobody's", async (t) => {
   const { folder, redis, open } = await shared(t);
   const { store, backing } = await open();
-  const odd = 2n ** 53n + 1n;
-  const options = {
-    start: 5n,
-    step: { kind: 'adaptive', step: 10n, min: 5n, max: ID_MAX, growBelowMs: odd, shrinkAboveMs: 2n ** 63n },
-    refill: { kind: 'remaining', numbers: odd },
-    mode: 'ordered',
-  };
-  assert.deepEqual((await store.createTag('strict', options)).options, options);
-  assert.deepEqual((await store.openTag('strict')).options, options);
-  assert.deepEqual((await backing.openTag('strict')).options, options);
+  assert.deepEqual((await store.createTag('strict', ODD_OPTIONS)).options, ODD_OPTIONS);
+  assert.deepEqual((await store.openTag('strict')).options, ODD_OPTIONS);
+  assert.deepEqual((await backing.openTag('strict')).options, ODD_OPTIONS);
   assert.deepEqual((await store.openTag('plain')).options, DEFAULT_TAG_OPTIONS);
   await assert.rejects(store.createTag('strict', DEFAULT_TAG_OPTIONS), kind('tag-exists'));
   for (const name of [

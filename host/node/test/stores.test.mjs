@@ -14,7 +14,7 @@ import { PRESETS } from '../dist/layouts.js';
 import { subTag } from '../dist/names.js';
 import { ID_MAX, StoreError } from '../dist/store.js';
 import { Store } from '../dist/stores.js';
-import { deafServer, folderOf, needed, Seen } from './fixtures.mjs';
+import { deafServer, folderOf, needed, ODD_OPTIONS, Seen } from './fixtures.mjs';
 import { freshDatabase } from './mariadb.mjs';
 import { RedisProcess } from './redis-servers.mjs';
 
@@ -102,16 +102,9 @@ async function sharing(t, url, options) {
 
 async function using(t, url, options) {
   const store = await open(t, url, { ...options, tagsMax: 100n, createTags: true });
-  // What a double does not hold.
-  const odd = 2n ** 53n + 1n;
-  const given = {
-    start: 5n,
-    step: { kind: 'adaptive', step: 10n, min: 5n, max: ID_MAX, growBelowMs: odd, shrinkAboveMs: 2n ** 63n },
-    refill: { kind: 'remaining', numbers: odd },
-    mode: 'ordered',
-  };
-  assert.deepEqual((await store.createTag('invoice', given)).options, given);
-  assert.deepEqual((await store.openTag('invoice')).options, given);
+  const odd = ODD_OPTIONS.refill.numbers;
+  assert.deepEqual((await store.createTag('invoice', ODD_OPTIONS)).options, ODD_OPTIONS);
+  assert.deepEqual((await store.openTag('invoice')).options, ODD_OPTIONS);
   const plain = { step: { kind: 'fixed', step: 7n }, refill: { kind: 'share-consumed', percent: 20 } };
   assert.deepEqual((await store.createTag('plain', plain)).options, { start: 1n, mode: 'buffered', ...plain });
   await assert.rejects(store.createTag('invoice'), refused(/exists already/, 'tag-exists'));

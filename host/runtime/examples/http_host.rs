@@ -18,11 +18,13 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use tokio::net::TcpListener;
-use unalike::component::{COMPONENT, CorePre, IdsCtx, IdsCtxBuilder, Signal, add_to_linker, sequences, types};
+use unalike::component::{
+    COMPONENT, CorePre, IdsCtx, IdsCtxBuilder, Signal, add_to_linker, engine_config, sequences, types,
+};
 use unalike::{Clock, SystemClock};
 use unalike_sqlite::{SqliteOptions, SqliteStore};
 use wasmtime::component::{Component, HasSelf, Linker, ResourceAny, ResourceTable};
-use wasmtime::{Config, Engine, Result, Store, bail, format_err};
+use wasmtime::{Engine, Result, Store, bail, format_err};
 use wasmtime_wasi::{WasiCtx, WasiCtxView, WasiView};
 use wasmtime_wasi_http::io::TokioIo;
 use wasmtime_wasi_http::p2::bindings::ProxyPre;
@@ -92,10 +94,7 @@ struct Core {
 
 impl Numbers {
     fn new(ids: IdsCtx) -> Result<Self> {
-        let mut config = Config::new();
-        // Every call is synchronous, and costs a third without it.
-        config.concurrency_support(false);
-        let engine = Engine::new(&config)?;
+        let engine = Engine::new(&engine_config())?;
         let mut linker = Linker::<IdsCtx>::new(&engine);
         add_to_linker(&mut linker, IdsCtx::view)?;
         let linked = CorePre::new(linker.instantiate_pre(&Component::new(&engine, COMPONENT)?)?)?;

@@ -5,11 +5,13 @@
 
 use std::sync::Arc;
 
-use unalike::component::{COMPONENT, Core, IdsCtx, IdsCtxBuilder, add_to_linker, sequences, snowflakes, types};
+use unalike::component::{
+    COMPONENT, Core, IdsCtx, IdsCtxBuilder, add_to_linker, engine_config, sequences, snowflakes, types,
+};
 use unalike::{Clock, Layout, SnowflakeOptions, SystemClock};
 use unalike_sqlite::{SqliteOptions, SqliteStore};
 use wasmtime::component::{Component, Linker};
-use wasmtime::{Config, Engine, Result, Store, bail, format_err};
+use wasmtime::{Engine, Result, Store, bail, format_err};
 
 /// The data of this host's stores.
 struct Host {
@@ -24,9 +26,7 @@ async fn main() -> Result<()> {
     let storage = Arc::new(SqliteStore::connect(SqliteOptions::new(path)).await?);
 
     // Once per process: the engine, the linker, the compiled component.
-    let mut config = Config::new();
-    config.concurrency_support(false);
-    let engine = Engine::new(&config)?;
+    let engine = Engine::new(&engine_config())?;
     let mut linker = Linker::<Host>::new(&engine);
     add_to_linker(&mut linker, |host| host.ids.view())?;
     let component = Component::new(&engine, COMPONENT)?;

@@ -14,10 +14,10 @@
 //!
 //! ```
 //! use std::sync::Arc;
-//! use unalike::component::{COMPONENT, Core, IdsCtx, IdsCtxBuilder, add_to_linker, sequences, types};
+//! use unalike::component::{COMPONENT, Core, IdsCtx, IdsCtxBuilder, add_to_linker, engine_config, sequences, types};
 //! use unalike_memory::MemoryStore;
 //! use wasmtime::component::{Component, Linker};
-//! use wasmtime::{Config, Engine, Store};
+//! use wasmtime::{Engine, Store};
 //!
 //! struct Host {
 //!     ids: IdsCtx,
@@ -26,9 +26,7 @@
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let mut config = Config::new();
-//! config.concurrency_support(false); // synchronous calls cost a third of what they cost with it
-//! let engine = Engine::new(&config)?;
+//! let engine = Engine::new(&engine_config())?;
 //! let mut linker = Linker::<Host>::new(&engine);
 //! add_to_linker(&mut linker, |host| host.ids.view())?;
 //!

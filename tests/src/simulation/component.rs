@@ -3,13 +3,13 @@
 use std::sync::OnceLock;
 
 use unalike::component::bindings::unalike::ids::{leases, segments};
-use unalike::component::{COMPONENT, Core as Exports, CorePre, sequences, snowflakes, types};
+use unalike::component::{COMPONENT, Core as Exports, CorePre, engine_config, sequences, snowflakes, types};
 use unalike_core::{
     ID_MAX, LeaseRelease, Leases as _, ReserveError, Run, Segments as _, SequenceOptions, SnowflakeOptions,
     StoreFailure, TailRelease,
 };
 use wasmtime::component::{Component, HasSelf, Linker, ResourceAny};
-use wasmtime::{Config, Engine, Store};
+use wasmtime::{Engine, Store};
 
 use super::cores::{Core, Generator, Rounds};
 use super::requests::{LeaseRequests, SegmentRequests};
@@ -100,9 +100,7 @@ struct Instance {
 fn compiled() -> &'static (Engine, CorePre<Imports>) {
     static COMPILED: OnceLock<(Engine, CorePre<Imports>)> = OnceLock::new();
     COMPILED.get_or_init(|| {
-        let mut config = Config::new();
-        config.concurrency_support(false);
-        let engine = Engine::new(&config).unwrap();
+        let engine = Engine::new(&engine_config()).unwrap();
         let mut linker = Linker::new(&engine);
         Exports::add_to_linker::<_, HasSelf<Imports>>(&mut linker, |imports| imports).unwrap();
         let component = Component::new(&engine, COMPONENT).unwrap();

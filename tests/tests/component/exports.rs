@@ -4,9 +4,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use unalike::component::engine_config;
 use wasmtime::component::types::ComponentItem;
 use wasmtime::component::{Component, HasSelf, Linker, ResourceAny};
-use wasmtime::{Config, Engine, Store};
+use wasmtime::{Engine, Store};
 
 mod bindings {
     wasmtime::component::bindgen!({ path: "../wit", world: "core" });
@@ -115,9 +116,7 @@ struct Instance {
 }
 
 fn engine() -> Engine {
-    let mut config = Config::new();
-    config.concurrency_support(false);
-    Engine::new(&config).unwrap()
+    Engine::new(&engine_config()).unwrap()
 }
 
 impl Instance {

@@ -4,9 +4,10 @@
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config as ProptestConfig, TestRunner};
+use unalike::component::engine_config;
 use unalike_core as core;
 use wasmtime::component::{Component, Linker};
-use wasmtime::{Config, Engine, Store};
+use wasmtime::{Engine, Store};
 
 mod bindings {
     wasmtime::component::bindgen!({ path: "../wit", world: "formats" });
@@ -44,9 +45,7 @@ struct Instance {
 
 impl Instance {
     fn new() -> Self {
-        let mut config = Config::new();
-        config.concurrency_support(false);
-        let engine = Engine::new(&config).unwrap();
+        let engine = Engine::new(&engine_config()).unwrap();
         let component = Component::new(&engine, unalike_artifact::FORMATS).unwrap();
         let mut store = Store::new(&engine, ());
         // Nothing is linked: it needs nothing.

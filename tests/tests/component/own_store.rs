@@ -5,13 +5,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use unalike::component::{COMPONENT, Core, IdsCtx, IdsCtxBuilder, Signal, add_to_linker, sequences, snowflakes, types};
+use unalike::component::{
+    COMPONENT, Core, IdsCtx, IdsCtxBuilder, Signal, add_to_linker, engine_config, sequences, snowflakes, types,
+};
 use unalike::storage::{SegmentStore, StoreError, StripedStore};
 use unalike::{Clock, Layout, SnowflakeOptions, SystemClock};
 use unalike_memory::MemoryStore;
 use unalike_tests::faulty::FaultyStore;
 use wasmtime::component::{Component, Linker, ResourceAny};
-use wasmtime::{Config, Engine, Store};
+use wasmtime::{Engine, Store};
 
 /// The data of a host: the context is one part of it.
 struct Host {
@@ -26,9 +28,7 @@ struct Instance {
 
 impl Instance {
     fn new(ids: IdsCtx) -> Self {
-        let mut config = Config::new();
-        config.concurrency_support(false);
-        Self::on(&Engine::new(&config).unwrap(), ids)
+        Self::on(&Engine::new(&engine_config()).unwrap(), ids)
     }
 
     fn on(engine: &Engine, ids: IdsCtx) -> Self {

@@ -7,15 +7,12 @@ use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use serde_json::{Map, Value, json};
+use unalike::component::engine_config;
 use unalike_vectors::{Imports, Outcome, Thrown, World};
 use wasmtime::component::{Component, Func, Instance, Linker, ResourceAny, Type, Val};
-use wasmtime::{Config, Engine, Store};
+use wasmtime::{Engine, Store};
 
-static ENGINE: LazyLock<Engine> = LazyLock::new(|| {
-    let mut config = Config::new();
-    config.concurrency_support(false);
-    Engine::new(&config).unwrap()
-});
+static ENGINE: LazyLock<Engine> = LazyLock::new(|| Engine::new(&engine_config()).unwrap());
 static CORE: LazyLock<Component> = LazyLock::new(|| Component::new(&ENGINE, unalike_artifact::CORE).unwrap());
 static FORMATS: LazyLock<Component> = LazyLock::new(|| Component::new(&ENGINE, unalike_artifact::FORMATS).unwrap());
 
